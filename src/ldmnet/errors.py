@@ -1,0 +1,36 @@
+"""What can go wrong, in kinds that a caller can tell apart."""
+
+from __future__ import annotations
+
+
+class LDMNetError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InputError(LDMNetError, ValueError):
+    """An argument has the wrong shape, type, range or content."""
+
+
+class StateError(LDMNetError, RuntimeError):
+    """A call came in the wrong order, or a saved state does not fit."""
+
+
+class DataError(LDMNetError, RuntimeError):
+    """A data file is missing, incomplete or not what it should be."""
+
+
+class DivergenceError(LDMNetError, ArithmeticError):
+    """Training left the finite numbers."""
+
+
+class MissingExtraError(LDMNetError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+class NumericalWarning(UserWarning):
+    """The linear solve ended early: the result is usable, but read the remedy."""
+
+
+def missing_extra(package: str, extra: str) -> MissingExtraError:
+    """The error that names a missing optional package and the line that installs it."""
+    return MissingExtraError(f"{package} is not installed. Install it with: pip install 'ldmnet[{extra}]'")

@@ -1,0 +1,87 @@
+"""From neighbours to the sparse symmetric weight matrix W.
+
+W = max(W, W'), W_ii = 1. Both kernels depend on the pair only through symmetric quantities, so an edge has the
+same weight seen from either end and the maximum is the union of the two directed graphs.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from ldmnet.errors import InputError
+from ldmnet.graph.neighbors import Neighbors
+
+SIGMA_FLOOR = 1e-4  # of the mean local scale: duplicates get weight 1 instead of 0/0
+
+
+def self_tuned_weights(neighbors: Neighbors, sigma_neighbor: int = 10) -> Tensor:
+    """W of eq. (23): exp(-|p - q|^2 / (sigma(p) sigma(q))), sigma the distance to a near neighbour.
+
+    Args:
+        neighbors: the graph's edges, from `knn`.
+        sigma_neighbor: which neighbour gives the local scale, the point itself not counted; where there are
+            fewer, the farthest does.
+
+    Returns:
+        (n, n) sparse CSR, symmetric, ones on the diagonal.
+    """
+    sigma = local_scale(neighbors, sigma_neighbor)
+    rows, cols, distance = _edges(neighbors)
+    scaled = (distance / sigma[rows]) * (distance / sigma[cols])
+    return _symmetric(rows, cols, torch.exp(-scaled), len(sigma))  # eq. (23)
+
+
+def heat_weights(neighbors: Neighbors, t: float) -> Tensor:
+    """W of eq. (20): exp(-|p - q|^2 / 4t), one t for all points.
+
+    Args:
+        neighbors: the graph's edges, from `knn`.
+        t: the heat kernel's time, above zero.
+
+    Returns:
+        (n, n) sparse CSR, symmetric, ones on the diagonal.
+    """
+    if not t > 0:
+        raise InputError(f"t must be above zero, got {t}.")
+    rows, cols, distance = _edges(neighbors)
+    return _symmetric(rows, cols, torch.exp(-distance.square() / (4 * t)), len(neighbors.index))  # eq. (20)
+
+
+def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
+    """sigma(p) of eq. (23), (n,): floored relative to the cloud's mean scale, never zero."""
+    if sigma_neighbor < 1:
+        raise InputError(f"sigma_neighbor must be at least 1, got {sigma_neighbor}.")
+    if sigma_neighbor > neighbors.distance.shape[1]:
+        raise InputError(
+            f"sigma_neighbor is {sigma_neighbor} but the graph has only {neighbors.distance.shape[1]} neighbours "
+            "a point. Search for at least that many."
+        )
+    near = neighbors.distance[:, :sigma_neighbor]
+    sigma = near.masked_fill(near.isinf(), 0).amax(1)  # ascending: the last finite one
+    floor = SIGMA_FLOOR * float(sigma.mean())
+    return sigma.clamp(min=max(floor, torch.finfo(sigma.dtype).tiny ** 0.5))
+
+
+def _edges(neighbors: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
+    """The directed edges (from, to, distance), padding left out."""
+    present = neighbors.index >= 0
+    rows = torch.arange(len(present), device=present.device)[:, None].expand_as(present)[present]
+    return rows, neighbors.index[present], neighbors.distance[present]
+
+
+def _symmetric(rows: Tensor, cols: Tensor, weight: Tensor, n: int) -> Tensor:
+    """The union of an edge list with its transpose, and ones on the diagonal, as sorted CSR."""
+    everyone = torch.arange(n, device=rows.device)
+    key = torch.cat([rows * n + cols, cols * n + rows, everyone * (n + 1)])
+    weight = torch.cat([weight, weight, weight.new_ones(n)])
+    key, by_key = key.sort()
+    first = torch.ones_like(key, dtype=torch.bool)
+    first[1:] = key[1:] != key[:-1]  # an edge that is there in both directions has one weight
+    key, weight = key[first], weight[by_key[first]]
+    row_start = torch.searchsorted(key, torch.arange(n + 1, device=key.device) * n)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(row_start, key % n, weight, size=(n, n), check_invariants=False)

@@ -1,0 +1,140 @@
+"""The paper's networks and an MLP, each with its feature layer named `features`.
+
+`features` ends after the ReLU and before DropOut; `dropout` is there in every network and off (p = 0) until a
+method turns it on; `head` is the linear softmax classifier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ldmnet.errors import InputError
+from ldmnet.seeds import generator
+
+Initialization = Literal["gaussian", "xavier", "he", "torch"]
+
+
+class FeatureNet(nn.Module):
+    """A classifier in three parts: features, DropOut, linear head.
+
+    Args:
+        features: maps a batch of inputs to (b, d_feat).
+        d_feat: the number of features.
+        n_classes: the number of classes.
+    """
+
+    def __init__(self, features: nn.Module, d_feat: int, n_classes: int) -> None:
+        super().__init__()
+        self.features = features
+        self.dropout = nn.Dropout(0.0)
+        self.head = nn.Linear(d_feat, n_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The class scores (b, n_classes) of a batch of inputs."""
+        out: Tensor = self.head(self.dropout(self.features(x)))
+        return out
+
+
+def mnist_net(n_classes: int = 10) -> FeatureNet:
+    """Table 1, for 28x28 grey images. As printed, there is no ReLU after the first two convolutions."""
+    features = nn.Sequential(
+        nn.Conv2d(1, 20, 5),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 50, 5),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(50 * 4 * 4, 500),  # the printed 4x4 convolution sees a 4x4 map: the same map, as one product
+        nn.ReLU(),
+    )
+    return FeatureNet(features, 500, n_classes)
+
+
+def cifar_net(n_classes: int = 10) -> FeatureNet:
+    """Table 4, for 32x32 colour images (SVHN and CIFAR-10): maps of 32, 15, 7, 4 and 1 a side."""
+    features = nn.Sequential(
+        nn.Conv2d(3, 96, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(96, 128, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(128, 256, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2),
+        nn.Flatten(),
+        nn.Linear(256, 2048),
+        nn.ReLU(),
+        nn.Dropout(0.0),
+        nn.Linear(2048, 2048),
+        nn.ReLU(),
+    )
+    return FeatureNet(features, 2048, n_classes)
+
+
+def mlp(d_in: int, n_classes: int, hidden: Sequence[int] = (256, 256)) -> FeatureNet:
+    """Fully connected layers with ReLU, DropOut between them."""
+    if not hidden:
+        raise InputError("an MLP needs at least one hidden layer: the last one is its feature layer.")
+    layers: list[nn.Module] = [nn.Flatten()]
+    width = d_in
+    for i, size in enumerate(hidden):
+        if i:
+            layers.append(nn.Dropout(0.0))
+        layers += [nn.Linear(width, size), nn.ReLU()]
+        width = size
+    return FeatureNet(nn.Sequential(*layers), width, n_classes)
+
+
+def embedding_net(d_in: int, n_classes: int, width: int = 2000) -> FeatureNet:
+    """Table 8: two fully connected layers of 2,000 on top of a descriptor."""
+    return mlp(d_in, n_classes, (width, width))
+
+
+def set_dropout(model: nn.Module, p: float) -> int:
+    """Set the rate of every `nn.Dropout` in a model.
+
+    Returns:
+        How many there are.
+    """
+    layers = [m for m in model.modules() if isinstance(m, nn.Dropout)]
+    for layer in layers:
+        layer.p = p
+    return len(layers)
+
+
+def initialize(model: nn.Module, scheme: Initialization, seed: int, *, std: float = 0.01) -> None:
+    """Draw a model's weights anew, in the order of its layers, from the seed's "init" stream.
+
+    Args:
+        model: convolutions and linear layers are drawn; anything else stays.
+        scheme: "gaussian" (N(0, std^2)), "xavier" or "he" (uniform, resp. normal), all with zero biases; or
+            "torch", PyTorch's own default.
+        seed: the run's seed.
+        std: the standard deviation of "gaussian".
+    """
+    draw = generator(seed, "init")
+    for layer in model.modules():
+        if not isinstance(layer, nn.Conv2d | nn.Linear):
+            continue
+        with torch.no_grad():
+            if scheme == "gaussian":
+                layer.weight.normal_(0, std, generator=draw)
+            elif scheme == "xavier":
+                nn.init.xavier_uniform_(layer.weight, generator=draw)
+            elif scheme == "he":
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=draw)
+            elif scheme == "torch":
+                nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=draw)
+            else:
+                raise InputError(f"initialization must be gaussian, xavier, he or torch, got {scheme!r}.")
+            if layer.bias is not None:
+                if scheme == "torch":
+                    bound = 1 / math.sqrt(layer.weight[0].numel())
+                    layer.bias.uniform_(-bound, bound, generator=draw)
+                else:
+                    layer.bias.zero_()

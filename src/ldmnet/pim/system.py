@@ -1,0 +1,90 @@
+"""The linear system of the alpha update, eq. (19): (L + c M) u = c M v, with c = mu / lambda_tilde.
+
+The paper prints M = W, here `mass="consistent"`. With `mass="lumped"` M is D = diag(W 1), W's row sums, as one
+lumps a mass matrix in finite elements: then the system is positive definite for every c, which the printed one
+is not. Both are the two ends of M = (1 - s) D + s W, and since L = D - W the matrix is always a D + b W:
+
+    L + c M = (1 + c (1 - s)) D + (c s - 1) W
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ldmnet.errors import InputError
+
+Mass = Literal["consistent", "lumped"]
+_SHARE_OF_W: dict[str, float] = {"consistent": 1.0, "lumped": 0.0}  # s in M = (1 - s) D + s W
+
+
+class PointIntegralSystem:
+    """The operator of eq. (19) and its right-hand side.
+
+    Args:
+        W: (n, n) symmetric weights, sparse CSR or dense.
+        coupling: c = mu / lambda_tilde, above zero and finite.
+        mass: "consistent" (M = W, as printed) or "lumped" (M = D).
+    """
+
+    def __init__(self, W: Tensor, coupling: float, mass: Mass = "consistent") -> None:
+        if W.ndim != 2 or W.shape[0] != W.shape[1]:
+            raise InputError(f"W must be square, got shape {tuple(W.shape)}.")
+        if not 0 < coupling < float("inf"):
+            raise InputError(f"coupling must be above zero and finite, got {coupling}.")
+        if mass not in _SHARE_OF_W:
+            raise InputError(f"mass must be one of {', '.join(_SHARE_OF_W)}, got {mass!r}.")
+        self.W = W
+        self.coupling = float(coupling)
+        self.mass = mass
+        share = _SHARE_OF_W[mass]
+        self.D = W @ torch.ones(len(W), dtype=W.dtype, device=W.device)  # (n,)
+        self._on_D = 1 + self.coupling * (1 - share)
+        self._on_W = self.coupling * share - 1
+        self._rhs_on_D = self.coupling * (1 - share)
+        self._rhs_on_W = self.coupling * share
+
+    def matvec(self, u: Tensor) -> Tensor:
+        """(L + c M) u for one column (n,) or several (n, m)."""
+        return self._combine(u, self.W @ u, self._on_D, self._on_W)
+
+    def rhs(self, v: Tensor) -> Tensor:
+        """The right-hand side of eq. (19), c M v."""
+        return self._combine(v, self.W @ v, self._rhs_on_D, self._rhs_on_W)
+
+    def rhs_and_residual_at(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The right-hand side, and the residual of u = v, which is -L v: both from one product with W."""
+        Wv = self.W @ v
+        return self._combine(v, Wv, self._rhs_on_D, self._rhs_on_W), self._combine(v, Wv, -1.0, 1.0)
+
+    def diagonal(self) -> Tensor:
+        """The diagonal of L + c M, (n,)."""
+        return self._on_D * self.D + self._on_W * _diagonal(self.W)
+
+    def to_dense(self) -> Tensor:
+        """L + c M as a dense matrix, for tests and small problems."""
+        W = self.W if self.W.layout == torch.strided else self.W.to_dense()
+        return self._on_D * torch.diag(self.D) + self._on_W * W
+
+    def dirichlet_energy(self, u: Tensor) -> float:
+        """Sum over columns of u' L u, what the alpha update makes small."""
+        Lu = self._combine(u, self.W @ u, 1.0, -1.0)
+        return float((u * Lu).sum())
+
+    def _combine(self, u: Tensor, Wu: Tensor, on_D: float, on_W: float) -> Tensor:
+        """on_D * D u + on_W * W u."""
+        D = self.D if u.ndim == 1 else self.D[:, None]
+        return torch.addcmul(on_W * Wu, D, u, value=on_D)
+
+
+def _diagonal(W: Tensor) -> Tensor:
+    if W.layout == torch.strided:
+        return W.diagonal()
+    crow, col, values = W.crow_indices(), W.col_indices(), W.values()
+    row = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
+    diagonal = values.new_zeros(len(crow) - 1)
+    on_diagonal = row == col
+    diagonal[row[on_diagonal]] = values[on_diagonal]
+    return diagonal

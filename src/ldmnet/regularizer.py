@@ -1,0 +1,325 @@
+"""The regulariser: what Algorithm 1 does between epochs, and the penalty that SGD sees.
+
+    regularizer = ManifoldRegularizer(inputs=x, groups=y, mu=0.01, lambda_tilde=0.05)
+    for epoch in range(300):
+        if regularizer.due(epoch):
+            regularizer.step(sweep(model, x, layer="features"))
+        for index, x_b, y_b in loader:
+            f = model.features(x_b)
+            loss = cross_entropy(model.head(f), y_b) + regularizer.penalty(f, index)
+
+It is like an optimizer, not a module: its state is of the size of the training set and belongs beside the model's
+checkpoint, not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldmnet.errors import InputError, NumericalWarning, StateError
+from ldmnet.graph.neighbors import checked_groups, checked_points, knn
+from ldmnet.graph.weights import self_tuned_weights
+from ldmnet.pim.solve import Solution, Status, pcg
+from ldmnet.pim.system import Mass, PointIntegralSystem
+
+
+@dataclass(frozen=True)
+class Update:
+    """The log of one `step`: what the solver met, how far things moved, where the time went.
+
+    Attributes:
+        status: the solver's worst status over the feature columns.
+        solver_steps: products with the matrix.
+        residual: the largest relative residual over the columns.
+        negative_curvature: columns that stopped at negative curvature.
+        move: |alpha - f| over |f - mean f|.
+        dual: |Z|.
+        energy: Dirichlet energy of alpha over that of f.
+        seconds: by phase: graph, solve.
+    """
+
+    status: str
+    solver_steps: int
+    residual: float
+    negative_curvature: int
+    move: float
+    dual: float
+    energy: float
+    seconds: dict[str, float]
+
+
+class ManifoldRegularizer:
+    """Low-dimensional-manifold regularisation of a network's features.
+
+    Args:
+        inputs: the whole training set, (n, ...) floating point, in the order that `index` counts.
+        groups: (n,) class labels: neighbours are searched within a class. None searches among all.
+        mu: weight of the penalty, above zero. SGD is stable only while lr * mu * |h|^2 < 2 (1 + momentum), h the
+            activations that feed the feature layer.
+        lambda_tilde: strength of the manifold term, the paper's lambda~ = 2 lambda / t. Zero switches the graph
+            off: the target is then the features at the last update (the control experiment).
+        n_neighbors: neighbours a point in the graph.
+        sigma_neighbor: which neighbour's distance is the local scale of eq. (23).
+        epochs_per_update: the paper's M, epochs of SGD between updates.
+        max_steps: at most this many products in the solver.
+        tol: relative residual at which a column counts as solved.
+        mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
+        input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
+
+    Attributes:
+        target: (n, d_feat) alpha + Z, what the penalty pulls the features toward.
+        Z: (n, d_feat) the dual variable.
+        log: one `Update` a step.
+    """
+
+    _STATE_KEYS = ("target", "Z", "steps", "data", "settings")
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        groups: Tensor | None = None,
+        *,
+        mu: float,
+        lambda_tilde: float,
+        n_neighbors: int = 20,
+        sigma_neighbor: int = 10,
+        epochs_per_update: int = 2,
+        max_steps: int = 50,
+        tol: float = 1e-5,
+        mass: Mass = "lumped",  # DEVIATION(1)
+        input_scale: float = 1.0,
+    ) -> None:
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        if inputs.ndim < 2:
+            raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
+        self.inputs = checked_points(inputs.flatten(1), "inputs")
+        self.groups = checked_groups(groups, len(self.inputs), self.inputs.device)
+        for name, value, least in (
+            ("n_neighbors", n_neighbors, 1),
+            ("sigma_neighbor", sigma_neighbor, 1),
+            ("epochs_per_update", epochs_per_update, 1),
+            ("max_steps", max_steps, 1),
+        ):
+            if value < least:
+                raise InputError(f"{name} must be at least {least}, got {value}.")
+        if sigma_neighbor > n_neighbors:
+            raise InputError(
+                f"sigma_neighbor is {sigma_neighbor} but n_neighbors is {n_neighbors}: the local scale is taken "
+                "from the neighbours found. Lower sigma_neighbor."
+            )
+        if not 0 < mu < float("inf"):
+            raise InputError(f"mu must be above zero and finite, got {mu}.")
+        if not 0 <= lambda_tilde < float("inf"):
+            raise InputError(f"lambda_tilde must be zero or above and finite, got {lambda_tilde}.")
+        if mass not in ("lumped", "consistent"):
+            raise InputError(f"mass must be 'lumped' or 'consistent', got {mass!r}.")
+        if not 0 <= input_scale < float("inf"):
+            raise InputError(f"input_scale must be zero or above and finite, got {input_scale}.")
+        self.mu = float(mu)
+        self.lambda_tilde = float(lambda_tilde)
+        self.n_neighbors = n_neighbors
+        self.sigma_neighbor = sigma_neighbor
+        self.epochs_per_update = epochs_per_update
+        self.max_steps = max_steps
+        self.tol = float(tol)
+        self.mass: Mass = mass
+        self.input_scale = float(input_scale)
+        self.log: list[Update] = []
+        self._target: Tensor | None = None
+        self._Z: Tensor | None = None
+        self._warned: set[Status] = set()
+
+    @property
+    def coupling(self) -> float:
+        """C = mu / lambda_tilde in eq. (19); infinite when the graph is off."""
+        return self.mu / self.lambda_tilde if self.lambda_tilde else float("inf")
+
+    @property
+    def target(self) -> Tensor:
+        """(n, d_feat): alpha + Z."""
+        return self._after_first_step(self._target, "target")
+
+    @property
+    def Z(self) -> Tensor:
+        """(n, d_feat): the dual variable, zero until the second step."""
+        return self._after_first_step(self._Z, "Z")
+
+    @property
+    def alpha(self) -> Tensor:
+        """(n, d_feat): the solution of eq. (19), the perturbed coordinate functions at the points."""
+        return self.target - self.Z
+
+    def due(self, epoch: int) -> bool:
+        """Whether `step` belongs before this epoch, counted from zero."""
+        return epoch % self.epochs_per_update == 0
+
+    @torch.no_grad()
+    def step(self, features: Tensor) -> Update:
+        """One outer iteration of Algorithm 1: dual step, graph, alpha.
+
+        Args:
+            features: (n, d_feat) features of the whole training set, in its order (see `ldmnet.sweep`).
+
+        Returns:
+            The update's log entry, also appended to `log`.
+        """
+        f = self._checked_features(features)
+        if self._target is None:
+            Z = torch.zeros_like(f)
+        else:
+            Z = self._target - f  # eq. (8): Z + alpha - f, and Z + alpha is the target
+        started = time.perf_counter()
+        if self.lambda_tilde == 0:
+            # L = 0 gives alpha = v = f - Z, so the target is f: the control
+            target, energy, built = f.clone(), 1.0, started
+            solution = Solution(target, Status.CONVERGED, 0, f.new_zeros(1))
+        else:
+            system = PointIntegralSystem(self._weights(f), self.coupling, self.mass)
+            built = time.perf_counter()
+            solution = pcg(system, f - Z, tol=self.tol, max_steps=self.max_steps)  # eqs. (19), (22)
+            target = solution.value + Z
+        solved = time.perf_counter()
+        if self.lambda_tilde != 0:
+            energy = system.dirichlet_energy(solution.value) / max(system.dirichlet_energy(f), 1e-30)
+        self._target, self._Z = target, Z
+        self._report(solution)
+        spread = float(torch.linalg.vector_norm(f - f.mean(0)))
+        update = Update(
+            status=solution.status.name,
+            solver_steps=solution.steps,
+            residual=float(solution.residual.max()),
+            negative_curvature=solution.negative_curvature,
+            move=float(torch.linalg.vector_norm(target - Z - f)) / max(spread, 1e-30),
+            dual=float(torch.linalg.vector_norm(Z)),
+            energy=energy,
+            seconds={"graph": built - started, "solve": solved - built},
+        )
+        self.log.append(update)
+        return update
+
+    def penalty(self, features: Tensor, index: Tensor) -> Tensor:
+        """The mean over a batch of E_i, eq. (9): mu/2 |f(x_i) - Z_i - alpha_i|^2.
+
+        Args:
+            features: (b, d_feat) the batch's features, with gradient.
+            index: (b,) which training samples they are.
+
+        Returns:
+            A scalar to add to the loss. Its gradient at f(x_i) is eq. (11) over b.
+        """
+        target = self.target
+        if not isinstance(index, Tensor):
+            index = torch.as_tensor(index)
+        index = index.to(target.device)
+        if features.shape != (len(index), target.shape[1]):
+            raise InputError(
+                f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
+                f"{target.shape[1]} features each: expected {(len(index), target.shape[1])}."
+            )
+        if len(index) == 0:
+            return features.sum()
+        low, high = torch.aminmax(index)
+        if low < 0 or high >= len(target):
+            worst = int(low if low < 0 else high)
+            raise InputError(f"index holds {worst} but the training set has samples 0 to {len(target) - 1}.")
+        difference = features.to(target.dtype) - target[index]
+        return difference.square().sum() * (self.mu / (2 * len(index)))  # eqs. (9), (10)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a later process needs to go on: target and Z, the clock, and what they belong to."""
+        return {
+            "target": None if self._target is None else self._target.clone(),
+            "Z": None if self._Z is None else self._Z.clone(),
+            "steps": [asdict(update) for update in self.log],
+            "data": self._fingerprint(),
+            "settings": self.settings(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take a state from `state_dict`, whole or not at all.
+
+        Raises:
+            StateError: a key is missing, or the state belongs to other inputs, groups or settings.
+        """
+        missing = [key for key in self._STATE_KEYS if key not in state]
+        if missing:
+            raise StateError(f"the state lacks {', '.join(missing)}. Pass what state_dict() returned, whole.")
+        if state["data"] != self._fingerprint():
+            raise StateError(
+                "the state was saved for another data set (inputs or groups differ). Build the regularizer with "
+                "the same inputs and groups, in the same order."
+            )
+        mine, theirs = self.settings(), state["settings"]
+        changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
+        if changed:
+            raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
+        self._target = None if state["target"] is None else state["target"].to(self.inputs.device, copy=True)
+        self._Z = None if state["Z"] is None else state["Z"].to(self.inputs.device, copy=True)
+        self.log = [Update(**entry) for entry in state["steps"]]
+
+    def settings(self) -> dict[str, Any]:
+        """The numbers that define the method, by name."""
+        names = (
+            "mu lambda_tilde n_neighbors sigma_neighbor epochs_per_update max_steps tol mass input_scale".split()
+        )
+        return {name: getattr(self, name) for name in names}
+
+    def _weights(self, f: Tensor) -> Tensor:
+        """W of eq. (23) on p = (x, f(x))."""
+        if self.input_scale == 0:
+            points = f
+        else:
+            points = torch.cat([self.inputs.to(f.dtype) * self.input_scale, f], dim=1)
+        return self_tuned_weights(knn(points, self.n_neighbors, self.groups), self.sigma_neighbor)
+
+    def _checked_features(self, features: Tensor) -> Tensor:
+        f = checked_points(features, "features")
+        n = len(self.inputs)
+        if len(f) != n:
+            raise InputError(
+                f"features has {len(f)} rows but the regularizer was built for {n} inputs. Pass the features of the "
+                "whole training set, in its order (see ldmnet.sweep)."
+            )
+        if self._target is not None and f.shape[1] != self._target.shape[1]:
+            raise InputError(
+                f"features has {f.shape[1]} columns but the last step had {self._target.shape[1]}. "
+                "Pass the same layer's features at every step."
+            )
+        if f.dtype in (torch.float16, torch.bfloat16):
+            f = f.float()
+        return f.to(self.inputs.device)
+
+    def _report(self, solution: Solution) -> None:
+        """Warn once about each status that is not CONVERGED."""
+        if solution.status is Status.CONVERGED or solution.status in self._warned:
+            return
+        self._warned.add(solution.status)
+        counted = f" in {solution.negative_curvature} columns" if solution.negative_curvature else ""
+        warnings.warn(
+            f"the alpha update ended with {solution.status.name}{counted} (largest relative residual "
+            f"{float(solution.residual.max()):.1e}); to mend it: {solution.status.value}. Shown once; every update is "
+            "in the log.",
+            NumericalWarning,
+            stacklevel=3,
+        )
+
+    def _fingerprint(self) -> str:
+        """What the state belongs to: a hash of inputs and groups."""
+        digest = hashlib.sha256(str(tuple(self.inputs.shape)).encode())
+        digest.update(self.inputs.cpu().contiguous().numpy().tobytes())
+        digest.update(self.groups.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    def _after_first_step(self, value: Tensor | None, name: str) -> Tensor:
+        if value is None:
+            raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
+        return value

@@ -1,0 +1,60 @@
+"""Checkpoints: written whole or not at all, and checked against the run that reads them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from ldmnet.errors import StateError
+
+KEYS = ("epoch", "model", "optimizer", "regularizer", "random", "history", "settings")
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint beside its place and move it there: a cut leaves the old one whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a checkpoint that was written with these settings.
+
+    Raises:
+        StateError: the file is not a checkpoint, or one of another run.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise StateError(f"{path} cannot be read as a checkpoint: {error}") from error
+    missing = [key for key in KEYS if key not in state]
+    if missing:
+        raise StateError(f"{path} is not a whole checkpoint: it lacks {', '.join(missing)}.")
+    theirs = state["settings"]
+    changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in settings.items() if theirs.get(k) != v]
+    if changed:
+        raise StateError(
+            f"{path} belongs to another run: {', '.join(changed)}. Delete it, or choose another checkpoint path."
+        )
+    return state
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write a model's weights as safetensors."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, path)

@@ -1,0 +1,136 @@
+"""Features of a network: captured in the training pass, or swept over a whole data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from ldmnet.errors import InputError
+
+
+class IndexedDataset(Dataset[tuple[int, Any, Any]]):
+    """A data set that also says which sample it gives: `(index, x, y)`, for `penalty(features, index)`."""
+
+    def __init__(self, dataset: Dataset[tuple[Any, Any]]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> tuple[int, Any, Any]:
+        x, y = self.dataset[index]
+        return index, x, y
+
+
+class FeatureTap:
+    """Runs a model once and returns both its output and a named layer's output.
+
+        with FeatureTap(model, "features") as tap:
+            logits, features = tap(x)
+
+    Args:
+        model: any module.
+        layer: a name from `model.named_modules()`.
+    """
+
+    def __init__(self, model: nn.Module, layer: str) -> None:
+        self._model = model
+        self._module = named_layer(model, layer)
+        self._layer = layer
+        self._seen: Tensor | None = None
+
+    def __enter__(self) -> FeatureTap:
+        self._hook = self._module.register_forward_hook(self._keep)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._hook.remove()
+        self._seen = None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self._seen = None
+        out = self._model(x)
+        if self._seen is None:
+            raise InputError(f"the layer {self._layer!r} did not run in the model's forward pass.")
+        return out, self._seen.flatten(1)
+
+    def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
+        if not isinstance(output, Tensor):
+            raise InputError(f"the layer {self._layer!r} gives a {type(output).__name__}, not a tensor.")
+        self._seen = output
+
+
+def named_layer(model: nn.Module, layer: str) -> nn.Module:
+    """The submodule of that name, or a sentence that lists the names there are."""
+    modules = dict(model.named_modules())
+    if layer not in modules or layer == "":
+        names = ", ".join(name for name in modules if name)
+        raise InputError(f"the model has no layer {layer!r}. Its layers: {names}.")
+    return modules[layer]
+
+
+@torch.no_grad()
+def sweep(module: nn.Module, inputs: Tensor, *, layer: str | None = None, batch_size: int = 500) -> Tensor:
+    """The features of a whole data set, in its order.
+
+    Runs in eval mode (DropOut off) and without gradients; the training mode is put back afterwards.
+
+    Args:
+        module: the network.
+        inputs: (n, ...).
+        layer: a named layer's output, or None for the module's own.
+        batch_size: samples a pass.
+
+    Returns:
+        (n, d_feat), flattened after the first dimension.
+    """
+    out: Tensor | None = None
+    with evaluating(module):
+        for rows, batch in _passes(inputs, batch_size):
+            with torch.inference_mode():
+                if layer is None:
+                    piece = module(batch).flatten(1)
+                else:
+                    with FeatureTap(module, layer) as tap:
+                        _, piece = tap(batch)
+            if out is None:
+                out = torch.empty(len(inputs), piece.shape[1], dtype=piece.dtype, device=piece.device)
+            out[rows] = piece
+    if out is None:
+        raise InputError("inputs is empty: there is nothing to sweep.")
+    return out
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, inputs: Tensor, labels: Tensor, *, batch_size: int = 500) -> tuple[float, float]:
+    """The mean softmax loss and the accuracy (0 to 1) of a classifier in eval mode."""
+    logits = sweep(model, inputs, batch_size=batch_size).float()
+    labels = labels.to(logits.device)
+    return float(F.cross_entropy(logits, labels)), float((logits.argmax(1) == labels).double().mean())
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode for a while; every submodule then gets its own mode back."""
+    modes = {m: m.training for m in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for m, mode in modes.items():
+            m.training = mode
+
+
+def _passes(inputs: Tensor, batch_size: int) -> Iterator[tuple[slice, Tensor]]:
+    for start in range(0, len(inputs), batch_size):
+        rows = slice(start, start + batch_size)
+        yield rows, inputs[rows]

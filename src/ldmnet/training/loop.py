@@ -1,0 +1,308 @@
+"""Algorithm 1, on one screen: see `_train`. `fit` sets it up and ends it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from ldmnet.errors import DivergenceError, InputError
+from ldmnet.networks import set_dropout
+from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.seeds import derive_seed, generator
+from ldmnet.training.checkpoint import load_checkpoint, save_checkpoint
+from ldmnet.training.features import FeatureTap, evaluate, named_layer, sweep
+from ldmnet.training.history import Epoch
+from ldmnet.training.methods import Method
+from ldmnet.training.progress import EpochBar, OnEpoch
+from ldmnet.training.stability import feature_curvature, largest_stable_mu
+
+Data = tuple[Any, Any] | Dataset[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How SGD runs; the defaults are the paper's.
+
+    Attributes:
+        epochs: passes over the training set.
+        lr: the learning rate r0 of the first stage.
+        lr_drop_after: the share of the epochs after which it is divided by ten (the paper: 200 of 300).
+        lr_decay: a factor on the learning rate every epoch (the paper's faces: 0.99).
+        momentum: of SGD.
+        batch_size: images a step.
+        seed: of the batches and of DropOut.
+        checkpoint_every: epochs between checkpoints, where a path for them is given.
+    """
+
+    epochs: int = 300
+    lr: float = 0.001
+    lr_drop_after: float = 2 / 3
+    lr_decay: float = 1.0
+    momentum: float = 0.9
+    batch_size: int = 100
+    seed: int = 0
+    checkpoint_every: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if not 0 < self.lr < math.inf:
+            raise InputError(f"lr must be above zero and finite, got {self.lr}.")
+
+    def lr_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from zero."""
+        dropped = 0.1 if epoch >= round(self.lr_drop_after * self.epochs) else 1.0
+        return self.lr * self.lr_decay**epoch * dropped
+
+
+@dataclass
+class Fit:
+    """What `fit` returns.
+
+    Attributes:
+        model: the trained network.
+        history: one `Epoch` an epoch.
+        regularizer: the regulariser with its log, where the method has one.
+        train_loss: softmax loss on the training set after training, in eval mode.
+        test_loss: softmax loss on the test data, where given.
+        test_accuracy: accuracy on the test data, 0 to 1, where given.
+        seconds: in this process, by phase: train, sweep, graph, solve, test.
+    """
+
+    model: nn.Module
+    history: list[Epoch]
+    regularizer: ManifoldRegularizer | None
+    train_loss: float
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def fit(
+    model: nn.Module,
+    data: Data,
+    *,
+    method: Method | None = None,
+    settings: TrainSettings | None = None,
+    layer: str = "features",
+    validation: Data | None = None,
+    test: Data | None = None,
+    checkpoint: str | Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    progress: bool = True,
+) -> Fit:
+    """Train a classifier with one of the methods.
+
+    Args:
+        model: any module that maps a batch to class scores; it is trained in place, on the device it is on.
+        data: the training set, `(inputs, labels)` or a data set of such pairs, which is read once.
+        method: the regularisation; none unless given.
+        settings: SGD's numbers; the paper's unless given.
+        layer: the name of the model's feature layer.
+        validation: data to report on after every epoch.
+        test: data to report on at the end.
+        checkpoint: a file to write checkpoints to; if it is there already, training goes on from it, bit for bit
+            on the CPU.
+        on_epoch: called with every finished `Epoch`; draws a progress bar unless given.
+        progress: False for silence.
+
+    Raises:
+        DivergenceError: the loss is not finite. The model is left as it was before that epoch.
+    """
+    method, settings = method or Method(), settings or TrainSettings()
+    device = next(model.parameters()).device
+    named_layer(model, layer)
+    x, y = as_tensors(data, "data", device)
+    if set_dropout(model, method.dropout) == 0 and method.dropout:
+        raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
+    if x.ndim == 4:
+        model.to(memory_format=torch.channels_last)  # the same numbers, laid out as the convolutions want them
+        x = x.contiguous(memory_format=torch.channels_last)
+    held_out = None if validation is None else as_tensors(validation, "validation", device)
+    run = _Run(
+        model=model,
+        x=x,
+        y=y,
+        layer=layer,
+        settings=settings,
+        regularizer=method.regularizer(x, y),
+        optimizer=torch.optim.SGD(
+            model.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=method.torch_weight_decay,
+        ),
+        draw=generator(settings.seed, "batches"),
+        settings_saved={**asdict(settings), **asdict(method), "layer": layer, "n": len(x)},
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+    )
+    bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else None):
+        torch.manual_seed(derive_seed(settings.seed, "dropout"))
+        run.resume()
+        if bar is None:
+            _train(run, held_out, on_epoch)
+        else:
+            with bar:
+                _train(run, held_out, bar)
+    result = Fit(model, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds)
+    if test is not None:
+        started = time.perf_counter()
+        result.test_loss, result.test_accuracy = evaluate(model, *as_tensors(test, "test", device))
+        run.seconds["test"] = time.perf_counter() - started
+    return result
+
+
+@dataclass
+class _Run:
+    """Everything that changes while training, in one place: what a checkpoint holds."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    layer: str
+    settings: TrainSettings
+    regularizer: ManifoldRegularizer | None
+    optimizer: torch.optim.SGD
+    draw: torch.Generator
+    settings_saved: dict[str, Any]
+    checkpoint: Path | None
+    epoch: int = 0
+    history: list[Epoch] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "sweep": 0.0})
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """One epoch's batches (index, x, y), shuffled: the set is in memory, so it is indexed, not collated."""
+        order = torch.randperm(len(self.x), generator=self.draw).to(self.x.device)
+        for index in order.split(self.settings.batch_size):
+            yield index, self.x[index], self.y[index]
+
+    def save(self) -> None:
+        if self.checkpoint is None:
+            return
+        state = {
+            "epoch": self.epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "regularizer": None if self.regularizer is None else self.regularizer.state_dict(),
+            "random": {"batches": self.draw.get_state(), "torch": torch.get_rng_state()},
+            "history": [asdict(e) for e in self.history],
+            "settings": self.settings_saved,
+        }
+        save_checkpoint(self.checkpoint, state)
+
+    def resume(self) -> None:
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return
+        state = load_checkpoint(self.checkpoint, self.settings_saved)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.regularizer is not None:
+            self.regularizer.load_state_dict(state["regularizer"])
+        self.draw.set_state(state["random"]["batches"])
+        torch.set_rng_state(state["random"]["torch"])
+        self.epoch = state["epoch"]
+        self.history = [Epoch(**e) for e in state["history"]]
+
+
+def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch | None) -> None:
+    """Algorithm 1: every M epochs the dual step, the graph and alpha; in between SGD with the penalty."""
+    model, regularizer, optimizer = run.model, run.regularizer, run.optimizer
+    n = len(run.x)
+    while run.epoch < run.settings.epochs:
+        if regularizer is not None and regularizer.due(run.epoch):
+            started = time.perf_counter()
+            features = sweep(model, run.x, layer=run.layer)
+            run.seconds["sweep"] += time.perf_counter() - started
+            update = regularizer.step(features)  # Algorithm 1, steps 4, 1 and 2
+            for phase, spent in update.seconds.items():
+                run.seconds[phase] = run.seconds.get(phase, 0.0) + spent
+        lr = run.settings.lr_at(run.epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        before = copy.deepcopy(model.state_dict())  # to put back if this epoch diverges
+        started = time.perf_counter()
+        loss_sum, penalty_sum, correct = run.x.new_zeros(()), run.x.new_zeros(()), run.x.new_zeros(())
+        model.train()
+        with FeatureTap(model, run.layer) as tap:
+            for index, x, y in run.batches():  # Algorithm 1, step 3
+                logits, features = tap(x)
+                loss = F.cross_entropy(logits, y)
+                loss_sum += loss.detach() * len(index)
+                if regularizer is not None:
+                    penalty = regularizer.penalty(features, index)
+                    penalty_sum += penalty.detach() * len(index)
+                    loss = loss + penalty  # eq. (10)
+                correct += (logits.detach().argmax(1) == y).sum()
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        run.seconds["train"] += time.perf_counter() - started
+        epoch = Epoch(
+            run.epoch, lr, float(loss_sum) / n, float(penalty_sum) / n, float(correct) / n, *_check(model, validation)
+        )
+        if not math.isfinite(epoch.loss + epoch.penalty):
+            model.load_state_dict(before)
+            raise _divergence(run, lr)
+        run.history.append(epoch)
+        run.epoch += 1
+        if run.epoch % run.settings.checkpoint_every == 0 or run.epoch == run.settings.epochs:
+            run.save()
+        if on_epoch is not None:
+            on_epoch(epoch)
+
+
+def _check(model: nn.Module, validation: tuple[Tensor, Tensor] | None) -> tuple[float | None, float | None]:
+    return (None, None) if validation is None else evaluate(model, *validation)
+
+
+def _divergence(run: _Run, lr: float) -> DivergenceError:
+    """The error that says which of lr and mu to lower, measured on the weights before the epoch."""
+    words = f"the loss is not finite in epoch {run.epoch} (counted from 0)."
+    blame_mu = False
+    if run.regularizer is not None:
+        curvature = feature_curvature(run.model, run.x[: run.settings.batch_size], run.layer)
+        limit = largest_stable_mu(curvature, lr, run.settings.momentum)
+        blame_mu = run.regularizer.mu > limit / 2  # the curvature grows while the weights run away
+        if blame_mu:
+            words += (
+                f" Lower mu: it is {run.regularizer.mu:g}, and at lr {lr:g} and momentum {run.settings.momentum:g} "
+                f"this network follows the penalty only below about {limit / 2:.2g}."
+            )
+    if not blame_mu:
+        words += f" Lower lr: it is {lr:g}."
+    if run.checkpoint is not None and run.checkpoint.exists():
+        words += f" The last good checkpoint is {run.checkpoint}."
+    return DivergenceError(words)
+
+
+def as_tensors(data: Data, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`data` as floating inputs (n, ...) and int64 labels (n,) on the device, checked."""
+    if isinstance(data, Dataset):
+        pairs = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
+        data = (torch.stack([torch.as_tensor(x) for x, _ in pairs]), torch.as_tensor([int(y) for _, y in pairs]))
+    x, y = (torch.as_tensor(part) for part in data)
+    if x.ndim < 2 or len(x) == 0:
+        raise InputError(f"{name}: inputs must have shape (n, ...) with n at least 1, got {tuple(x.shape)}.")
+    if not x.is_floating_point():
+        raise InputError(f"{name}: inputs must be floating point, got {x.dtype}. Convert with .float().")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise InputError(f"{name}: labels must be integers, got {y.dtype}.")
+    if y.shape != (len(x),):
+        raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.")
+    if not torch.isfinite(x).all():
+        raise InputError(f"{name}: inputs has NaN or infinite values.")
+    if int(y.min()) < 0:
+        raise InputError(f"{name}: labels must be 0 or above, got {int(y.min())}.")
+    return x.to(device), y.to(device=device, dtype=torch.int64)

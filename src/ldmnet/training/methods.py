@@ -1,0 +1,99 @@
+"""The regularisation methods that are compared, each a frozen set of numbers.
+
+`none`, `weight_decay` (eq. 24), `dropout`, `ldmnet`, and `control`: the same loop as `ldmnet` with the graph
+switched off, so that a reader sees what the manifold adds to the proximal pull.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ldmnet.errors import InputError
+from ldmnet.pim.system import Mass
+from ldmnet.regularizer import ManifoldRegularizer
+
+METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method and its strength.
+
+    Attributes:
+        name: one of `METHODS`.
+        weight_decay_w: w of eq. (24), w |theta|^2.
+        dropout: the rate of the network's DropOut layers.
+        mu: weight of the penalty; zero trains without one.
+        lambda_tilde: strength of the manifold term; zero is the control.
+        mass: form of eq. (19).
+        n_neighbors: neighbours a point.
+        sigma_neighbor: which neighbour gives the local scale.
+        epochs_per_update: the paper's M.
+        input_scale: factor on the inputs in the graph's points.
+    """
+
+    name: str = "none"
+    weight_decay_w: float = 0.0
+    dropout: float = 0.0
+    mu: float = 0.0
+    lambda_tilde: float = 0.0
+    mass: Mass = "lumped"
+    n_neighbors: int = 20
+    sigma_neighbor: int = 10
+    epochs_per_update: int = 2
+    input_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name not in METHODS:
+            raise InputError(f"there is no method {self.name!r}. The methods: {', '.join(METHODS)}.")
+        if self.weight_decay_w < 0:
+            raise InputError(f"weight_decay_w must be zero or above, got {self.weight_decay_w}.")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
+        if self.name in ("ldmnet", "control") and not self.mu > 0:
+            raise InputError(f"the method {self.name} needs mu above zero, got {self.mu}.")
+        if self.name == "control" and self.lambda_tilde != 0:
+            raise InputError("the control is the loop with the graph switched off: its lambda_tilde is zero.")
+
+    @property
+    def torch_weight_decay(self) -> float:
+        """What `torch.optim` calls weight_decay: the gradient of w |theta|^2 is 2 w theta."""
+        return 2 * self.weight_decay_w
+
+    def regularizer(self, inputs: Tensor, labels: Tensor) -> ManifoldRegularizer | None:
+        """The regulariser of this method for a training set, or None."""
+        if self.mu == 0:
+            return None
+        return ManifoldRegularizer(
+            inputs,
+            labels,
+            mu=self.mu,
+            lambda_tilde=self.lambda_tilde,
+            mass=self.mass,
+            n_neighbors=self.n_neighbors,
+            sigma_neighbor=self.sigma_neighbor,
+            epochs_per_update=self.epochs_per_update,
+            input_scale=self.input_scale,
+        )
+
+
+def weight_decay(w: float) -> Method:
+    """Weight decay of eq. (24)."""
+    return Method("weight_decay", weight_decay_w=w)
+
+
+def dropout(p: float = 0.5) -> Method:
+    """DropOut in the network's DropOut layers."""
+    return Method("dropout", dropout=p)
+
+
+def ldmnet(mu: float, lambda_tilde: float, *, mass: Mass = "lumped", input_scale: float = 1.0) -> Method:
+    """LDMNet, Algorithm 1."""
+    return Method("ldmnet", mu=mu, lambda_tilde=lambda_tilde, mass=mass, input_scale=input_scale)
+
+
+def control(mu: float) -> Method:
+    """LDMNet's loop with the graph off: the target is the features at the last update."""
+    return Method("control", mu=mu)
