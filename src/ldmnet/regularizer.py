@@ -25,9 +25,11 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
-from ldmnet.graph.neighbors import checked_groups, checked_points, knn
+from ldmnet.graph.groups import Groups, checked_groups
+from ldmnet.graph.neighbors import NeighborSearch, checked_points
 from ldmnet.graph.weights import self_tuned_weights
-from ldmnet.pim.solve import Solution, Status, pcg
+from ldmnet.pim.grouped import solve_grouped
+from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import Mass, PointIntegralSystem
 
 
@@ -42,7 +44,7 @@ class Update:
         negative_curvature: columns that stopped at negative curvature.
         move: |alpha - f| over |f - mean f|.
         dual: |Z|.
-        energy: Dirichlet energy of alpha over that of f.
+        energy: Dirichlet energy of alpha over that of f, on up to 32 feature columns.
         seconds: by phase: graph, solve.
     """
 
@@ -134,6 +136,9 @@ class ManifoldRegularizer:
         self.mass: Mass = mass
         self.input_scale = float(input_scale)
         self.log: list[Update] = []
+        self._groups = Groups(self.groups)
+        graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
+        self._search = NeighborSearch(self._groups, n_neighbors, graph_inputs if self.input_scale else None)
         self._target: Tensor | None = None
         self._Z: Tensor | None = None
         self._warned: set[Status] = set()
@@ -173,23 +178,23 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         f = self._checked_features(features)
-        if self._target is None:
-            Z = torch.zeros_like(f)
-        else:
-            Z = self._target - f  # eq. (8): Z + alpha - f, and Z + alpha is the target
+        Z = torch.zeros_like(f) if self._target is None else self._target - f  # eq. (8): Z + alpha - f
         started = time.perf_counter()
         if self.lambda_tilde == 0:
             # L = 0 gives alpha = v = f - Z, so the target is f: the control
-            target, energy, built = f.clone(), 1.0, started
-            solution = Solution(target, Status.CONVERGED, 0, f.new_zeros(1))
+            alpha, target, energy, built = f - Z, f.clone(), 1.0, started
+            solution = Solution(alpha, Status.CONVERGED, 0, f.new_zeros(1))
         else:
-            system = PointIntegralSystem(self._weights(f), self.coupling, self.mass)
+            by_group = f[self._groups.order]
+            W = self_tuned_weights(self._search(by_group), self.sigma_neighbor)  # Algorithm 1, step 1
+            system = PointIntegralSystem(W, self.coupling, self.mass)
             built = time.perf_counter()
-            solution = pcg(system, f - Z, tol=self.tol, max_steps=self.max_steps)  # eqs. (19), (22)
-            target = solution.value + Z
+            v = (f - Z)[self._groups.order]  # eq. (22)
+            solution = solve_grouped(system, v, self._groups, tol=self.tol, max_steps=self.max_steps)  # step 2
+            alpha = self._groups.scatter(solution.value)
+            target = alpha + Z
+            energy = _energy_ratio(system, solution.value, by_group)
         solved = time.perf_counter()
-        if self.lambda_tilde != 0:
-            energy = system.dirichlet_energy(solution.value) / max(system.dirichlet_energy(f), 1e-30)
         self._target, self._Z = target, Z
         self._report(solution)
         spread = float(torch.linalg.vector_norm(f - f.mean(0)))
@@ -198,7 +203,7 @@ class ManifoldRegularizer:
             solver_steps=solution.steps,
             residual=float(solution.residual.max()),
             negative_curvature=solution.negative_curvature,
-            move=float(torch.linalg.vector_norm(target - Z - f)) / max(spread, 1e-30),
+            move=float(torch.linalg.vector_norm(alpha - f)) / max(spread, 1e-30),
             dual=float(torch.linalg.vector_norm(Z)),
             energy=energy,
             seconds={"graph": built - started, "solve": solved - built},
@@ -268,18 +273,8 @@ class ManifoldRegularizer:
 
     def settings(self) -> dict[str, Any]:
         """The numbers that define the method, by name."""
-        names = (
-            "mu lambda_tilde n_neighbors sigma_neighbor epochs_per_update max_steps tol mass input_scale".split()
-        )
-        return {name: getattr(self, name) for name in names}
-
-    def _weights(self, f: Tensor) -> Tensor:
-        """W of eq. (23) on p = (x, f(x))."""
-        if self.input_scale == 0:
-            points = f
-        else:
-            points = torch.cat([self.inputs.to(f.dtype) * self.input_scale, f], dim=1)
-        return self_tuned_weights(knn(points, self.n_neighbors, self.groups), self.sigma_neighbor)
+        names = "mu lambda_tilde n_neighbors sigma_neighbor epochs_per_update max_steps tol mass input_scale"
+        return {name: getattr(self, name) for name in names.split()}
 
     def _checked_features(self, features: Tensor) -> Tensor:
         f = checked_points(features, "features")
@@ -323,3 +318,10 @@ class ManifoldRegularizer:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
+
+
+def _energy_ratio(system: PointIntegralSystem, u: Tensor, f: Tensor, columns: int = 32) -> float:
+    """The Dirichlet energy of u over that of f, on evenly spaced feature columns."""
+    some = slice(None, None, max(1, f.shape[1] // columns))
+    u, f = u[:, some].contiguous(), f[:, some].contiguous()
+    return system.dirichlet_energy(u) / max(system.dirichlet_energy(f), torch.finfo(f.dtype).tiny)

@@ -2,20 +2,22 @@
 
 Exact search is one matrix product by blocks: |a - b|^2 = |a|^2 + |b|^2 - 2 a.b, taken about the group's mean so
 that float32 keeps its digits at pixels 0..255, with the chosen distances computed again from the difference
-wherever the subtraction cancelled.
+wherever the subtraction cancelled. In training only the features move: `NeighborSearch` keeps the inputs' part of
+every distance and multiplies the features alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.groups import Groups, checked_groups
 
 BLOCK_BYTES = 64 * 2**20  # what one block of the distance matrix may take
+CACHE_BYTES = 2 * 2**30  # what the inputs' part of the distances may take
 CANCELLATION = 0.1  # below this share of |a|^2 + |b|^2 a squared distance is computed again, directly
 
 
@@ -32,18 +34,6 @@ class Neighbors:
     distance: Tensor
 
 
-class Groups:
-    """The rows of a data set, sorted by group: `order[start:stop]` are the rows of one group."""
-
-    def __init__(self, labels: Tensor) -> None:
-        self.order = torch.argsort(labels, stable=True)  # (n,)
-        _, sizes = torch.unique_consecutive(labels[self.order], return_counts=True)
-        self.sizes: list[int] = sizes.tolist()
-
-    def __iter__(self) -> Iterator[Tensor]:
-        yield from torch.split(self.order, self.sizes)
-
-
 def knn(points: Tensor, k: int = 20, groups: Tensor | None = None) -> Neighbors:
     """Find the k nearest neighbours of each point among the points of its own group.
 
@@ -56,50 +46,133 @@ def knn(points: Tensor, k: int = 20, groups: Tensor | None = None) -> Neighbors:
         `Neighbors`, in the points' order, dtype and device.
     """
     points = checked_points(points, "points")
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k}.")
-    n = len(points)
-    index = torch.full((n, k), -1, dtype=torch.int64, device=points.device)
-    distance = torch.full((n, k), torch.inf, dtype=points.dtype, device=points.device)
-    for rows in Groups(checked_groups(groups, n, points.device)):
-        width = min(k, len(rows) - 1)
-        if width == 0:
-            continue
-        local, dist = _exact(points[rows], width)
-        index[rows, :width] = rows[local]
-        distance[rows, :width] = dist
-    return Neighbors(index, distance)
+    parts = Groups(checked_groups(groups, len(points), points.device))
+    found = NeighborSearch(parts, k)(points[parts.order])
+    index = torch.where(found.index < 0, -1, parts.order[found.index])
+    return Neighbors(parts.scatter(index), parts.scatter(found.distance))
 
 
-def _exact(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of each row among the others: (m, k) local indices and distances, ascending."""
-    m = len(points)
-    points = points - points.mean(0)
-    square = points.square().sum(1)  # (m,)
-    block = max(1, BLOCK_BYTES // (m * points.element_size()))
+class NeighborSearch:
+    """Repeated search among points (input, feature) whose inputs stay the same.
+
+    Works in the groups' sorted order: row i is `groups.order[i]` of the data set.
+
+    Args:
+        groups: the partition.
+        k: how many neighbours.
+        inputs: (n, d_in) in the data set's order, or None to search among the features alone.
+    """
+
+    def __init__(self, groups: Groups, k: int, inputs: Tensor | None = None) -> None:
+        if k < 1:
+            raise InputError(f"k must be at least 1, got {k}.")
+        self.groups = groups
+        self.k = k
+        self.inputs = inputs
+        self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
+        if inputs is not None and sum(m * m for m in groups.sizes) * inputs.element_size() <= CACHE_BYTES:
+            self._cache = {}
+
+    def __call__(self, features: Tensor) -> Neighbors:
+        """The neighbours of all points, given their features in sorted order, (n, d_feat)."""
+        n = len(features)
+        index = torch.full((n, self.k), -1, dtype=torch.int64, device=features.device)
+        distance = torch.full((n, self.k), torch.inf, dtype=features.dtype, device=features.device)
+        for size, rows in self.groups.buckets(BLOCK_BYTES // features.element_size()):
+            width = min(self.k, size - 1)
+            if width == 0:
+                continue
+            points, base = self._points(features, rows)
+            local, dist = _exact(points, base, width)
+            index[rows, :width] = local + rows[:, :1, None]
+            distance[rows, :width] = dist
+        return Neighbors(index, distance)
+
+    def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A batch's moving coordinates (g, m, d), and the squared distances of its fixed ones, if kept."""
+        moving = features[rows]
+        if self.inputs is None:
+            return moving, None
+        key = int(rows[0, 0])
+        if self._cache is not None and key in self._cache and self._cache[key].dtype == features.dtype:
+            return moving, self._cache[key]
+        fixed = self.inputs[self.groups.order[rows]].to(features.dtype)
+        if self._cache is None:
+            return torch.cat([fixed, moving], dim=2), None
+        self._cache[key] = _squared_distances(fixed)
+        return moving, self._cache[key]
+
+
+def _squared_distances(points: Tensor) -> Tensor:
+    """(g, m, m) squared distances within each of g groups, the cancelled ones computed directly."""
+    points = points - points.mean(1, keepdim=True)
+    square = points.square().sum(2)
+    out = torch.baddbmm(square[:, None, :], points, points.mT, alpha=-2).add_(square[:, :, None])
+    size = square[:, :, None] + square[:, None, :]
+    g, i, j = torch.nonzero(out < CANCELLATION * size, as_tuple=True)
+    out[g, i, j] = _direct(points, g, i, j)
+    return out
+
+
+def _exact(points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest of each row of g groups among the group's others.
+
+    Args:
+        points: (g, m, d).
+        base: (g, m, m) squared distances in further coordinates, or None.
+        k: below m.
+
+    Returns:
+        (g, m, k) indices within the group, and distances, ascending.
+    """
+    m = points.shape[1]
+    points = points - points.mean(1, keepdim=True)
+    square = points.square().sum(2)  # (g, m)
+    # [-2 a, 1].[b, |b|^2] = |b|^2 - 2 a.b: the row's own |a|^2 does not change its order
+    left = torch.cat([-2 * points, torch.ones_like(square)[..., None]], dim=2)
+    right = torch.cat([points, square[..., None]], dim=2)
+    block = max(1, BLOCK_BYTES // (len(points) * m * points.element_size()))
     indices, distances = [], []
     for start in range(0, m, block):
-        here = points[start : start + block]
-        # |b|^2 - 2 a.b: the row's own |a|^2 does not change its order
-        reduced = torch.addmm(square, here, points.T, alpha=-2)  # (block, m)
-        reduced.diagonal(offset=start).fill_(torch.inf)  # the point is not its own neighbour
-        nearest = reduced.topk(k, dim=1, largest=False, sorted=False)
-        own = square[start : start + block, None]
+        here = slice(start, min(start + block, m))
+        if base is None:  # DEVIATION(4)
+            reduced = torch.bmm(left[:, here], right.mT)
+        else:
+            reduced = torch.baddbmm(base[:, here], left[:, here], right.mT)
+        reduced.diagonal(offset=start, dim1=1, dim2=2).fill_(torch.inf)  # a point is not its own neighbour
+        nearest = reduced.topk(k, dim=2, largest=False, sorted=False)
+        own = square[:, here, None]
         squared = nearest.values + own
-        _recompute_cancelled(squared, own + square[nearest.indices], here, points, nearest.indices)
-        squared, by_distance = squared.sort(dim=1)
-        distances.append(squared.sqrt())
-        indices.append(nearest.indices.gather(1, by_distance))
-    return torch.cat(indices), torch.cat(distances)
+        size = own + square.gather(1, nearest.indices.flatten(1)).view_as(squared)
+        kept = None if base is None else base[:, here].gather(2, nearest.indices)
+        _recompute_cancelled(squared, size, kept, points, nearest.indices, start)
+        squared, by_distance = squared.sort(dim=2)
+        distances.append(squared.sqrt_())
+        indices.append(nearest.indices.gather(2, by_distance))
+    return torch.cat(indices, dim=1), torch.cat(distances, dim=1)
 
 
-def _recompute_cancelled(squared: Tensor, size: Tensor, here: Tensor, points: Tensor, index: Tensor) -> None:
+def _recompute_cancelled(
+    squared: Tensor, size: Tensor, kept: Tensor | None, points: Tensor, index: Tensor, start: int
+) -> None:
     """Replace, in place, the squared distances whose digits were lost in |a|^2 + |b|^2 - 2 a.b."""
-    row, slot = torch.nonzero(squared < CANCELLATION * size, as_tuple=True)
-    chunk = max(1, BLOCK_BYTES // max(1, points.shape[1] * points.element_size()))
-    for start in range(0, len(row), chunk):
-        r, s = row[start : start + chunk], slot[start : start + chunk]
-        squared[r, s] = (here[r] - points[index[r, s]]).square_().sum(1)
+    moving = squared if kept is None else squared - kept
+    lost = moving < CANCELLATION * size
+    if kept is not None:  # and it matters beside the part that is kept
+        lost &= squared < size / CANCELLATION
+    g, row, slot = torch.nonzero(lost, as_tuple=True)
+    direct = _direct(points, g, start + row, index[g, row, slot])
+    squared[g, row, slot] = direct if kept is None else direct + kept[g, row, slot]
+
+
+def _direct(points: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Squared distances of some pairs, from their differences."""
+    chunk = max(1, BLOCK_BYTES // max(1, points.shape[2] * points.element_size()))
+    out = points.new_empty(len(g))
+    for start in range(0, len(g), chunk):
+        some = slice(start, start + chunk)
+        out[some] = (points[g[some], i[some]] - points[g[some], j[some]]).square_().sum(1)
+    return out
 
 
 def checked_points(points: Tensor, name: str) -> Tensor:
@@ -115,16 +188,3 @@ def checked_points(points: Tensor, name: str) -> Tensor:
         bad = int((~torch.isfinite(points)).any(1).sum())
         raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
     return points
-
-
-def checked_groups(groups: Tensor | None, n: int, device: torch.device) -> Tensor:
-    """`groups` as n integers on `device`; None makes one group of all."""
-    if groups is None:
-        return torch.zeros(n, dtype=torch.int64, device=device)
-    if not isinstance(groups, Tensor):
-        groups = torch.as_tensor(groups)
-    if groups.is_floating_point() or groups.is_complex() or groups.dtype == torch.bool:
-        raise InputError(f"groups must be integers, got {groups.dtype}. Pass the class labels as int64.")
-    if groups.shape != (n,):
-        raise InputError(f"groups has shape {tuple(groups.shape)} but there are {n} points: one label a point.")
-    return groups.to(device=device, dtype=torch.int64)

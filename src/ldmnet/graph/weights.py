@@ -61,7 +61,7 @@ def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
         )
     near = neighbors.distance[:, :sigma_neighbor]
     sigma = near.masked_fill(near.isinf(), 0).amax(1)  # ascending: the last finite one
-    floor = SIGMA_FLOOR * float(sigma.mean())
+    floor = SIGMA_FLOOR * float(sigma.mean())  # DEVIATION(2)
     return sigma.clamp(min=max(floor, torch.finfo(sigma.dtype).tiny ** 0.5))
 
 
@@ -82,6 +82,17 @@ def _symmetric(rows: Tensor, cols: Tensor, weight: Tensor, n: int) -> Tensor:
     first[1:] = key[1:] != key[:-1]  # an edge that is there in both directions has one weight
     key, weight = key[first], weight[by_key[first]]
     row_start = torch.searchsorted(key, torch.arange(n + 1, device=key.device) * n)
+    return csr(row_start, key % n, weight, n)
+
+
+def csr(row_start: Tensor, col: Tensor, values: Tensor, n: int) -> Tensor:
+    """An (n, n) sparse CSR tensor, without torch's remark that such tensors are in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(row_start, key % n, weight, size=(n, n), check_invariants=False)
+        return torch.sparse_csr_tensor(row_start, col, values, size=(n, n), check_invariants=False)
+
+
+def row_of_entry(W: Tensor) -> Tensor:
+    """The row index of every stored entry of a CSR tensor."""
+    crow = W.crow_indices()
+    return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())

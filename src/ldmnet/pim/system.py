@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.weights import csr, row_of_entry
 
 Mass = Literal["consistent", "lumped"]
 _SHARE_OF_W: dict[str, float] = {"consistent": 1.0, "lumped": 0.0}  # s in M = (1 - s) D + s W
@@ -38,17 +39,17 @@ class PointIntegralSystem:
             raise InputError(f"mass must be one of {', '.join(_SHARE_OF_W)}, got {mass!r}.")
         self.W = W
         self.coupling = float(coupling)
-        self.mass = mass
+        self.mass: Mass = mass
         share = _SHARE_OF_W[mass]
         self.D = W @ torch.ones(len(W), dtype=W.dtype, device=W.device)  # (n,)
-        self._on_D = 1 + self.coupling * (1 - share)
-        self._on_W = self.coupling * share - 1
+        self.on_D = 1 + self.coupling * (1 - share)
+        self.on_W = self.coupling * share - 1
         self._rhs_on_D = self.coupling * (1 - share)
         self._rhs_on_W = self.coupling * share
 
     def matvec(self, u: Tensor) -> Tensor:
         """(L + c M) u for one column (n,) or several (n, m)."""
-        return self._combine(u, self.W @ u, self._on_D, self._on_W)
+        return self._combine(u, self.W @ u, self.on_D, self.on_W)
 
     def rhs(self, v: Tensor) -> Tensor:
         """The right-hand side of eq. (19), c M v."""
@@ -61,12 +62,34 @@ class PointIntegralSystem:
 
     def diagonal(self) -> Tensor:
         """The diagonal of L + c M, (n,)."""
-        return self._on_D * self.D + self._on_W * _diagonal(self.W)
+        return self.on_D * self.D + self.on_W * _diagonal(self.W)
+
+    def scaled(self) -> tuple[Tensor, Tensor]:
+        """The matrix with its diagonal scaled to one, S^-1 (L + c M) S^-1, and S as (n,): Jacobi's preconditioner."""
+        S = self.diagonal().sqrt()
+        if self.W.layout == torch.strided:
+            return self.to_dense() / (S[:, None] * S), S
+        row, col = row_of_entry(self.W), self.W.col_indices()
+        values = self.on_W * self.W.values() / (S[row] * S[col])
+        values[row == col] = 1
+        # 32-bit indices: the product's own library takes no others, and would convert them at every call
+        return csr(self.W.crow_indices().int(), col.int(), values, len(S)), S
 
     def to_dense(self) -> Tensor:
-        """L + c M as a dense matrix, for tests and small problems."""
+        """L + c M as a dense matrix."""
         W = self.W if self.W.layout == torch.strided else self.W.to_dense()
-        return self._on_D * torch.diag(self.D) + self._on_W * W
+        return self.on_D * torch.diag(self.D) + self.on_W * W
+
+    def block(self, start: int, stop: int) -> PointIntegralSystem:
+        """The system of rows start to stop alone, where W has no entry that leaves them."""
+        W = self.W
+        if W.layout == torch.strided:
+            inner = W[start:stop, start:stop]
+        else:
+            crow = W.crow_indices()[start : stop + 1]
+            first, last = int(crow[0]), int(crow[-1])
+            inner = csr(crow - first, W.col_indices()[first:last] - start, W.values()[first:last], stop - start)
+        return PointIntegralSystem(inner, self.coupling, self.mass)
 
     def dirichlet_energy(self, u: Tensor) -> float:
         """Sum over columns of u' L u, what the alpha update makes small."""
@@ -82,9 +105,8 @@ class PointIntegralSystem:
 def _diagonal(W: Tensor) -> Tensor:
     if W.layout == torch.strided:
         return W.diagonal()
-    crow, col, values = W.crow_indices(), W.col_indices(), W.values()
-    row = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
-    diagonal = values.new_zeros(len(crow) - 1)
+    row, col = row_of_entry(W), W.col_indices()
     on_diagonal = row == col
-    diagonal[row[on_diagonal]] = values[on_diagonal]
+    diagonal = torch.zeros(len(W), dtype=W.dtype, device=W.device)
+    diagonal[row[on_diagonal]] = W.values()[on_diagonal]
     return diagonal

@@ -4,4 +4,14 @@ from ldmnet.training.features import FeatureTap, IndexedDataset, evaluate, sweep
 from ldmnet.training.loop import Fit, TrainSettings, fit
 from ldmnet.training.methods import METHODS, Method
 
-__all__ = ["METHODS", "FeatureTap", "Fit", "IndexedDataset", "Method", "TrainSettings", "evaluate", "fit", "sweep"]
+__all__ = [
+    "METHODS",
+    "FeatureTap",
+    "Fit",
+    "IndexedDataset",
+    "Method",
+    "TrainSettings",
+    "evaluate",
+    "fit",
+    "sweep",
+]

@@ -57,6 +57,7 @@ class FeatureTap:
         self._seen = None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The model's output and the layer's, flattened to (b, d_feat), from one forward pass."""
         self._seen = None
         out = self._model(x)
         if self._seen is None:
@@ -71,7 +72,7 @@ class FeatureTap:
 
 def named_layer(model: nn.Module, layer: str) -> nn.Module:
     """The submodule of that name, or a sentence that lists the names there are."""
-    modules = dict(model.named_modules())
+    modules: dict[str, nn.Module] = dict(model.named_modules())
     if layer not in modules or layer == "":
         names = ", ".join(name for name in modules if name)
         raise InputError(f"the model has no layer {layer!r}. Its layers: {names}.")

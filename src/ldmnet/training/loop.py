@@ -127,7 +127,8 @@ def fit(
     if set_dropout(model, method.dropout) == 0 and method.dropout:
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
     if x.ndim == 4:
-        model.to(memory_format=torch.channels_last)  # the same numbers, laid out as the convolutions want them
+        # the same numbers, laid out as the convolutions want them
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=torch.channels_last)
     held_out = None if validation is None else as_tensors(validation, "validation", device)
     run = _Run(
@@ -185,7 +186,7 @@ class _Run:
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """One epoch's batches (index, x, y), shuffled: the set is in memory, so it is indexed, not collated."""
         order = torch.randperm(len(self.x), generator=self.draw).to(self.x.device)
-        for index in order.split(self.settings.batch_size):
+        for index in torch.split(order, self.settings.batch_size):
             yield index, self.x[index], self.y[index]
 
     def save(self) -> None:
@@ -250,7 +251,12 @@ def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoc
                 optimizer.step()
         run.seconds["train"] += time.perf_counter() - started
         epoch = Epoch(
-            run.epoch, lr, float(loss_sum) / n, float(penalty_sum) / n, float(correct) / n, *_check(model, validation)
+            run.epoch,
+            lr,
+            float(loss_sum) / n,
+            float(penalty_sum) / n,
+            float(correct) / n,
+            *_check(model, validation),
         )
         if not math.isfinite(epoch.loss + epoch.penalty):
             model.load_state_dict(before)
@@ -291,7 +297,10 @@ def as_tensors(data: Data, name: str, device: torch.device) -> tuple[Tensor, Ten
     """`data` as floating inputs (n, ...) and int64 labels (n,) on the device, checked."""
     if isinstance(data, Dataset):
         pairs = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
-        data = (torch.stack([torch.as_tensor(x) for x, _ in pairs]), torch.as_tensor([int(y) for _, y in pairs]))
+        data = (
+            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
+            torch.as_tensor([int(y) for _, y in pairs]),
+        )
     x, y = (torch.as_tensor(part) for part in data)
     if x.ndim < 2 or len(x) == 0:
         raise InputError(f"{name}: inputs must have shape (n, ...) with n at least 1, got {tuple(x.shape)}.")

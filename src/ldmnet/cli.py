@@ -1,0 +1,121 @@
+"""The command line, `ldmnet`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+import ldmnet
+from ldmnet.errors import LDMNetError
+
+
+class Sentences(click.Group):
+    """A group whose errors of ours are sentences, not tracebacks."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a subcommand; an LDMNetError ends it with its words and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except LDMNetError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=Sentences, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(ldmnet.__version__, prog_name="ldmnet")
+def main() -> None:
+    """Low-dimensional-manifold regularised neural networks."""
+
+
+def comma_list(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """A comma-separated option."""
+    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def default_threads() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@main.command(
+    epilog="\b\nExamples:\n  ldmnet demo               the paper's 300 epochs, a few minutes on two cores\n"
+    "  ldmnet demo --quick       a glimpse in half a minute\n  ldmnet demo --seed 3 --output out"
+)
+@click.option("--quick", is_flag=True, help="Fewer epochs: under 30 seconds.")
+@click.option("--seed", default=0, show_default=True, help="Of the subset, the weights and the batches.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), default="demo", show_default=True,
+    help="Folder for the picture and the table.",
+)  # fmt: skip
+@click.option("--threads", type=click.IntRange(1), default=None, help="Torch threads.  [default: all cores]")
+def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
+    """Train five methods on 500 handwritten digits and show who overfits."""
+    from ldmnet.paper.demo import run_demo
+
+    run_demo(quick=quick, seed=seed, output=output, threads=threads or default_threads(), console=Console())
+
+
+@main.command(
+    epilog="\b\nExamples:\n  ldmnet reproduce mnist --per-class 50,100\n"
+    "  ldmnet reproduce cifar10 --per-class 50 --methods dropout,control,ldmnet --seeds 3\n"
+    "  ldmnet reproduce digits5k --data-dir ~/data"
+)
+@click.argument("table", type=click.Choice(["mnist", "svhn", "cifar10", "digits5k"]))
+@click.option("--per-class", callback=comma_list, default="50", show_default=True, help="Training sizes.")
+@click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
+@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="How many, from 0.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")
+@click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]")
+@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True)
+def reproduce(
+    table: str,
+    per_class: tuple[str, ...],
+    methods: tuple[str, ...] | None,
+    seeds: int,
+    jobs: int | None,
+    data_dir: str | None,
+    runs_dir: Path,
+    results: Path,
+) -> None:
+    """Run the cells of one of the paper's tables; finished runs are skipped."""
+    from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
+    from ldmnet.records import format_table, sweep_runs, table_rows
+
+    runs = classification_runs(table, _integers(per_class, "--per-class"), methods or PRINTED_ROWS, range(seeds))
+    records = sweep_runs(
+        runs,
+        runs_dir=runs_dir,
+        results=results / f"{table}.jsonl",
+        data_dir=data_dir,
+        jobs=jobs or default_threads(),
+    )
+    click.echo(format_table(table_rows(records, table), "md"))
+
+
+@main.command(epilog="\b\nExamples:\n  ldmnet table mnist\n  ldmnet table cifar10 --format json")
+@click.argument("table")
+@click.option("--format", "style", type=click.Choice(["md", "latex", "csv", "json"]), default="md", show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
+def table(table: str, style: str, results: Path | None) -> None:
+    """Print a table from the records."""
+    from ldmnet.records import format_table, table_rows
+    from ldmnet.records.tables import records_in
+
+    rows = table_rows(records_in(results), table)
+    if not rows:
+        raise click.ClickException(f"there are no records of a table {table!r} in {results or 'results'}.")
+    click.echo(format_table(rows, style))  # type: ignore[arg-type]
+
+
+def _integers(parts: tuple[str, ...], option: str) -> list[int]:
+    try:
+        return [int(part) for part in parts]
+    except ValueError as error:
+        raise click.BadParameter(f"{option} takes whole numbers, got {','.join(parts)}.") from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Data: readers of files, data sets by name, subsets by seed, and pixels to inputs.
+
+split = load("mnist")
+train, validation = subset_and_validation(split.y_train, per_class=50, seed=0)
+prepare = fit_preprocess(split.x_train[train], "mean_image")
+x, y = prepare(split.x_train[train]), split.y_train[train]
+"""
+
+from ldmnet.data.preprocess import Fitted, Preprocess, fit_preprocess
+from ldmnet.data.readers import (
+    read_cifar_batch,
+    read_csv,
+    read_idx,
+    read_image_folder,
+    read_npz,
+    read_svhn_mat,
+)
+from ldmnet.data.sources import NAMES, Split, load
+from ldmnet.data.subsets import indices_hash, stratified, subset_and_validation
+
+__all__ = [
+    "NAMES",
+    "Fitted",
+    "Preprocess",
+    "Split",
+    "fit_preprocess",
+    "indices_hash",
+    "load",
+    "read_cifar_batch",
+    "read_csv",
+    "read_idx",
+    "read_image_folder",
+    "read_npz",
+    "read_svhn_mat",
+    "stratified",
+    "subset_and_validation",
+]

@@ -1,0 +1,123 @@
+"""Pixels to network inputs, with statistics of the training images only.
+
+prepare = fit_preprocess(x_train, "mean_image")
+model(prepare(x_test))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from ldmnet.errors import InputError
+
+Kind = Literal["mean_image", "standard", "unit", "contrast", "zca"]
+
+CONTRAST_FLOOR = 10.0  # of 255; keeps flat images flat
+ZCA_FLOOR = 0.1  # of the mean eigenvalue
+CHUNK = 2048  # images in float64 at a time
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How pixels 0..255 become inputs.
+
+    Attributes:
+        kind: "mean_image" subtracts the training images' mean image; "standard" gives every channel mean 0
+            and deviation 1; "unit" divides by 255; "contrast" gives every image mean 0 and deviation about 1
+            and then subtracts the mean image; "zca" is contrast and then ZCA whitening.
+        scale: what the result is divided by (1 for MNIST and 64 for CIFAR-10, with "mean_image").
+    """
+
+    kind: Kind = "mean_image"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise InputError(f"there is no preprocessing {self.kind!r}. Choose one of {', '.join(get_args(Kind))}.")
+        if not 0 < self.scale < math.inf:
+            raise InputError(f"scale must be above zero and finite, got {self.scale}.")
+
+    def fit(self, x_train: Tensor) -> Fitted:
+        """Take the statistics of uint8 images (n, channels, height, width)."""
+        _check(x_train)
+        if len(x_train) == 0:
+            raise InputError("x_train has no images to take statistics of.")
+        zero, one = torch.zeros(()), torch.ones(())
+        shape = tuple(x_train.shape[1:])
+        if self.kind == "mean_image":
+            return Fitted(shape, x_train.sum(0, dtype=torch.int64).double() / len(x_train), one * self.scale)
+        if self.kind == "standard":
+            mean, std = _channel_statistics(x_train)
+            return Fitted(shape, mean, std * self.scale)
+        if self.kind == "unit":
+            return Fitted(shape, zero, one * (255 * self.scale))
+        mean = sum((_contrast(x.double()).sum(0) for x in torch.split(x_train, CHUNK)), zero) / len(x_train)
+        whiten = _zca(x_train, mean) if self.kind == "zca" else None
+        return Fitted(shape, mean, one * self.scale, contrast=True, whiten=whiten)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A preprocessing with its statistics: call it on uint8 images, get float32 inputs."""
+
+    shape: tuple[int, ...]
+    mean: Tensor
+    divisor: Tensor
+    contrast: bool = False
+    whiten: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The inputs that belong to some images of the training images' shape."""
+        _check(x)
+        if tuple(x.shape[1:]) != self.shape:
+            raise InputError(f"images have shape {tuple(x.shape[1:])} but the training images had {self.shape}.")
+        out = _contrast(x.float()) if self.contrast else x.float()
+        out = (out - self.mean.to(out)) / self.divisor.to(out)
+        return out if self.whiten is None else (out.flatten(1) @ self.whiten.to(out)).reshape(out.shape)
+
+
+def fit_preprocess(x_train: Tensor, kind: str = "mean_image", scale: float = 1.0) -> Callable[[Tensor], Tensor]:
+    """The function from uint8 images to float32 inputs, fitted on the training images; see `Preprocess`."""
+    return Preprocess(cast(Kind, kind), scale).fit(x_train)
+
+
+def _check(x: Tensor) -> None:
+    if x.dtype != torch.uint8 or x.ndim != 4:
+        raise InputError(f"images must be uint8 (n, channels, height, width), got {x.dtype} {tuple(x.shape)}.")
+
+
+def _channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each channel, exact from its histogram; the deviation of a constant one is 1."""
+    level = torch.arange(256, dtype=torch.float64)
+    share = torch.stack([torch.bincount(x[:, c].flatten().cpu(), minlength=256) for c in range(x.shape[1])])
+    share = share.double() / share.sum(1, keepdim=True)
+    mean = share @ level
+    std = (share * (level - mean[:, None]) ** 2).sum(1).sqrt()
+    return mean.reshape(-1, 1, 1), std.where(std > 0, torch.ones_like(std)).reshape(-1, 1, 1)
+
+
+def _contrast(x: Tensor) -> Tensor:
+    """Every image with mean 0, divided by its own deviation plus a floor."""
+    centred = x - x.mean((1, 2, 3), keepdim=True)
+    return centred / (centred.square().mean((1, 2, 3), keepdim=True).sqrt() + CONTRAST_FLOOR)
+
+
+def _zca(x: Tensor, mean: Tensor) -> Tensor:
+    """V diag(1 / sqrt(eigenvalue + floor)) V' of the covariance after contrast normalisation, in float64."""
+    d = x[0].numel()
+    covariance = torch.zeros(d, d, dtype=torch.float64, device=x.device)
+    for chunk in torch.split(x, CHUNK):
+        centred = (_contrast(chunk.double()) - mean).flatten(1)
+        covariance.addmm_(centred.T, centred)
+    values, vectors = torch.linalg.eigh(covariance / len(x))
+    floor = ZCA_FLOOR * values.mean()
+    if floor < 1e-12:  # contrast-normalised pixels are of order 1, so this is rounding
+        raise InputError("zca needs training images that differ from one another; all of these are alike.")
+    whiten: Tensor = (vectors / (values.clamp_min(0) + floor).sqrt()) @ vectors.T
+    return whiten

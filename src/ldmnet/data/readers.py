@@ -1,0 +1,340 @@
+"""Files to arrays: idx, CIFAR-10 batches, SVHN's .mat, npz, CSV tables and folders of images.
+
+Every reader takes a path and returns NumPy arrays, images as uint8 (n, channels, height, width) and labels as
+int64 (n,). It trusts nothing in the file: no code in it is run, and a `DataError` names what does not fit.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import pickle
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldmnet.errors import DataError, InputError, missing_extra
+
+Labels = NDArray[np.int64]
+Images = NDArray[np.uint8]
+
+LABEL_COLUMNS = ("label", "y", "class", "target")  # in the order in which they are looked for
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """A file's content, decompressed if it is gzip (told by its first bytes, not by its name)."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path} is a damaged gzip file: {error}. Get the file again.") from error
+
+
+def read_idx(path: str | Path) -> NDArray[Any]:
+    """An idx file, the format of MNIST, raw or gzipped."""
+    content = read_bytes(path)
+    kind, ndim = (content[2], content[3]) if len(content) >= 4 else (0, 0)
+    if content[:2] != b"\0\0" or kind not in _IDX_TYPES or ndim == 0:
+        raise DataError(f"{path} is not an idx file: it begins with {content[:4].hex(' ') or 'nothing'}.")
+    header = 4 + 4 * ndim
+    if len(content) < header:
+        raise DataError(f"{path} is cut short within its header of {header} bytes. Get the file again.")
+    shape = struct.unpack(f">{ndim}I", content[4:header])
+    dtype = np.dtype(_IDX_TYPES[kind])
+    promised = header + math.prod(shape) * dtype.itemsize
+    if len(content) != promised:
+        size = " x ".join(f"{d:,}" for d in shape)
+        raise DataError(
+            f"{path} is {'cut short' if len(content) < promised else 'too long'}: its header promises {size} "
+            f"values, {promised:,} bytes in all, but it holds {len(content):,}. Get the file again."
+        )
+    return np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def read_cifar_batch(path: str | Path) -> tuple[Images, Labels]:
+    """One file of CIFAR-10's python version: a pickle, read by an unpickler that runs no code."""
+    content = read_bytes(path)
+    try:
+        batch = _ArrayUnpickler(io.BytesIO(content), path).load()
+    except DataError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DataError(f"{path} is not a CIFAR-10 batch: {type(error).__name__}: {error}.") from error
+    entries = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+    data, labels = entries.get("data"), entries.get("labels")
+    if not isinstance(data, np.ndarray) or not isinstance(labels, list | np.ndarray):
+        found = ", ".join(sorted(entries)) or "none"
+        raise DataError(f"{path} is not a CIFAR-10 batch: it needs the entries data and labels, and has {found}.")
+    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+        raise DataError(f"{path}: data must be uint8 of shape (n, 3072), got {data.dtype} {data.shape}.")
+    return np.array(data.reshape(-1, 3, 32, 32), order="C"), _labels(np.asarray(labels), len(data), path, highest=9)
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Rebuilds NumPy arrays and Python's plain containers, and refuses every other global."""
+
+    def __init__(self, file: BinaryIO, path: str | Path) -> None:
+        super().__init__(file, encoding="bytes")
+        self._path = path
+        sample = np.zeros(1, np.uint8)
+        reconstruct, frombuffer = sample.__reduce__()[0], sample.__reduce_ex__(5)[0]
+        self._allowed = {
+            ("numpy", "ndarray"): np.ndarray,
+            ("numpy", "dtype"): np.dtype,
+            ("_codecs", "encode"): _encode_latin1,
+            **{(f"numpy.{core}.multiarray", "_reconstruct"): reconstruct for core in ("core", "_core")},
+            **{(f"numpy.{core}.numeric", "_frombuffer"): frombuffer for core in ("core", "_core")},
+        }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._allowed:
+            raise DataError(
+                f"{self._path} asks for {module}.{name}, which no CIFAR-10 batch needs: it was not run. "
+                "Get the file from https://www.cs.toronto.edu/~kriz/cifar.html."
+            )
+        return self._allowed[module, name]
+
+
+def _encode_latin1(text: str, encoding: str = "latin1") -> bytes:
+    """How Python 3 writes bytes in the older pickle protocols; the only codec it uses there is latin1."""
+    return text.encode("latin1")
+
+
+def _text(key: object) -> str:
+    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+
+
+def read_svhn_mat(path: str | Path) -> tuple[Images, Labels]:
+    """SVHN's cropped digits, `X` (32, 32, 3, n) and `y` (n, 1) where 10 stands for the digit 0."""
+    from scipy.io import loadmat
+
+    if not Path(path).is_file():
+        raise DataError(f"{path} cannot be read: No such file or directory.")
+    try:
+        content = loadmat(str(path), variable_names=["X", "y"])
+    except Exception as error:  # a damaged .mat can raise nearly anything
+        raise DataError(f"{path} is not a .mat file of SVHN: {type(error).__name__}: {error}.") from error
+    if "X" not in content or "y" not in content:
+        raise DataError(f"{path} is not a .mat file of SVHN: it lacks X or y, the pixels and the labels.")
+    pixels, labels = content["X"], np.asarray(content["y"]).reshape(-1)
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[:3] != (32, 32, 3):
+        raise DataError(f"{path}: X must be uint8 of shape (32, 32, 3, n), got {pixels.dtype} {pixels.shape}.")
+    checked = _labels(labels, pixels.shape[3], path, highest=10)
+    return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), np.where(checked == 10, 0, checked)
+
+
+def read_npz(path: str | Path) -> tuple[NDArray[Any], Labels]:
+    """The arrays `x` (n, ...) and `y` (n,) of an .npz file."""
+    advice = "Save it with np.savez(path, x=x, y=y)."
+    try:
+        content = np.load(path, allow_pickle=False)
+        arrays = {name: content[name] for name in ("x", "y") if name in content.files}
+    except FileNotFoundError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    except Exception as error:  # not a zip, a damaged member, or Python objects inside
+        raise DataError(f"{path} is not an .npz file of plain numbers, or is damaged. {advice}") from error
+    if len(arrays) < 2:
+        raise DataError(f"{path} needs the arrays x and y, and has {', '.join(content.files) or 'none'}. {advice}")
+    x, y = arrays["x"], arrays["y"]
+    if x.dtype.kind not in "biuf" or x.ndim < 2:
+        raise DataError(f"{path}: x must be numbers of shape (n, ...), got {x.dtype} {x.shape}.")
+    return x, _labels(y, len(x), path)
+
+
+def _labels(labels: NDArray[Any], n: int, path: str | Path, highest: int | None = None) -> Labels:
+    """Labels as int64, checked: whole numbers from 0, one for each of the n samples."""
+    if labels.shape != (n,):
+        raise DataError(f"{path}: there are {n:,} samples but the labels have shape {labels.shape}.")
+    if labels.dtype.kind not in "iu" and n:
+        raise DataError(f"{path}: the labels must be whole numbers, got {labels.dtype}.")
+    out = labels.astype(np.int64)
+    if n and (out.min() < 0 or (highest is not None and out.max() > highest)):
+        span = "0 or above" if highest is None else f"0 to {highest}"
+        raise DataError(f"{path}: the labels must be {span}, got {out.min()} to {out.max()}.")
+    return out
+
+
+def read_csv(path: str | Path, label: str | None = None) -> tuple[NDArray[np.float32], Labels, list[str]]:
+    """A table of numbers and labels with or without a header; commas, semicolons or tabs between the cells.
+
+    Args:
+        path: the file.
+        label: the label column's name; unless given, the one called label, y, class or target, else the last.
+
+    Returns:
+        The other columns (n, d), the labels as positions in the list of class names, and that list, sorted.
+    """
+    try:
+        lines = [line for line in Path(path).read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from error
+    if not lines:
+        raise DataError(f"{path} is empty.")
+    separator = max(",;\t", key=lines[0].count)
+    first = [cell.strip() for cell in next(csv.reader([lines[0]], delimiter=separator))]
+    names = first if _is_header(first, label) else None
+    body = lines if names is None else lines[1:]
+    if len(first) < 2 or not body:
+        raise DataError(f"{path} needs a column of labels, one or more of numbers, and at least one row of them.")
+    column = _label_column(names, label, len(first), path)
+    table, classes = _parse_table(body, separator, column, names or range(1, len(first) + 1), path)
+    codes, class_names = _sorted_classes(classes, path)
+    return np.delete(table, column, axis=1), codes[table[:, column].astype(np.int64)], class_names
+
+
+def _is_header(first: Sequence[str], label: str | None) -> bool:
+    """A header has a name where a row has a number; the last cell alone may be the name of a class."""
+    return not all(map(_is_number, first[:-1])) or first[-1].lower() in (
+        *LABEL_COLUMNS,
+        (label or "label").lower(),
+    )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _label_column(names: Sequence[str] | None, label: str | None, width: int, path: str | Path) -> int:
+    if label is not None:
+        if names is None or label not in names:
+            has = "has no header" if names is None else f"has the columns {', '.join(names)}"
+            raise InputError(f"label is {label!r} but {path} {has}.")
+        return names.index(label)
+    lower = [name.lower() for name in names or ()]
+    return next((lower.index(name) for name in LABEL_COLUMNS if name in lower), width - 1)
+
+
+def _parse_table(
+    body: Sequence[str], separator: str, column: int, names: Sequence[object], path: str | Path
+) -> tuple[NDArray[np.float32], list[str]]:
+    """The rows as float32, labels replaced by a code in order of appearance, and the labels in that order."""
+    codes: dict[str, int] = {}
+    try:
+        table = np.loadtxt(
+            body,
+            np.float32,
+            delimiter=separator,
+            comments=None,
+            quotechar='"',
+            ndmin=2,
+            converters={column: lambda cell: codes.setdefault(cell.strip(), len(codes))},
+            encoding="utf-8",
+        )
+    except ValueError as error:
+        raise DataError(f"{path}, {_first_fault(body, separator, column, names) or error}") from error
+    if table.shape[1] != len(names) or not np.isfinite(table).all():
+        raise DataError(f"{path}, {_first_fault(body, separator, column, names)}")
+    return table, list(codes)
+
+
+def _first_fault(body: Sequence[str], separator: str, column: int, names: Sequence[object]) -> str:
+    """Where and why the first bad row is bad; rows are counted from 1, without the header and blank lines."""
+    for number, row in enumerate(csv.reader(body, delimiter=separator), 1):
+        if len(row) != len(names):
+            return f"row {number}: {len(row)} cells where there should be {len(names)}."
+        for i, cell in enumerate(row):
+            if i != column and not (_is_number(cell) and np.isfinite(np.float32(cell))):
+                return f"row {number}: {cell!r} in column {names[i]} is not a finite number."
+    return ""
+
+
+def _sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, list[str]]:
+    """Each class's position among the sorted ones (by value if they are numbers), and the sorted names."""
+    if "" in classes:
+        raise DataError(f"{path} has rows without a label.")
+    if all(map(_is_number, classes)):
+        values = [float(name) for name in classes]
+        fraction = next((name for name, v in zip(classes, values, strict=True) if v % 1 != 0), None)
+        if fraction is not None:
+            raise DataError(f"{path}: the labels must be whole numbers or names of classes, got {fraction}.")
+        order, position = np.unique(values, return_inverse=True)
+        return position.astype(np.int64), [str(int(v)) for v in order]
+    return np.argsort(np.argsort(classes)).astype(np.int64), sorted(classes)
+
+
+def read_image_folder(
+    path: str | Path, size: int | tuple[int, int] | None = None, grey: bool = False
+) -> tuple[Images, Labels, list[str]]:
+    """Images sorted into one folder a class, `path/<class>/<image>`.
+
+    Args:
+        path: the folder that holds the classes.
+        size: resize every image to (height, width), or to a square; needed if they differ.
+        grey: one channel instead of three.
+
+    Returns:
+        The images, the labels as positions in the list of class names, and that list, sorted.
+    """
+    if not Path(path).is_dir():
+        raise DataError(f"{path} is not a folder.")
+    folders = sorted(p for p in Path(path).iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not folders:
+        raise DataError(f"{path} has no folders. Put the images in one folder a class: {path}/<class>/<image>.")
+    files = [[f for f in sorted(folder.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES] for folder in folders]
+    empty = [folder.name for folder, inside in zip(folders, files, strict=True) if not inside]
+    if empty:
+        raise DataError(f"{path}: no images in {', '.join(empty)}. Known are {', '.join(IMAGE_SUFFIXES)}.")
+    flat = [file for inside in files for file in inside]
+    y = np.repeat(np.arange(len(folders), dtype=np.int64), [len(inside) for inside in files])
+    return (
+        _read_images(flat, (size, size) if isinstance(size, int) else size, grey),
+        y,
+        [f.name for f in folders],
+    )
+
+
+def _read_images(files: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Images:
+    images: list[Images] = []
+    bad: list[str] = []
+    for file in files:
+        try:
+            images.append(_read_image(file, size, grey))
+        except (OSError, ValueError, SyntaxError) as error:  # Pillow's own kinds of "cannot read this"
+            bad.append(f"{file} ({error})")
+    if bad:
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise DataError(f"unreadable: {', '.join(bad[:5])}{more}. Replace or remove them.")
+    other = next((i for i, image in enumerate(images) if image.shape != images[0].shape), None)
+    if other is not None:
+        (h, w), (h2, w2) = images[0].shape[1:], images[other].shape[1:]
+        raise DataError(
+            f"the images differ in size: {files[0]} is {h} x {w} and {files[other]} is {h2} x {w2}. "
+            "Pass size=(height, width) to resize them."
+        )
+    return np.stack(images)
+
+
+def _read_image(file: Path, size: tuple[int, int] | None, grey: bool) -> Images:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise missing_extra("Pillow", "demo") from error
+    with Image.open(file) as opened:
+        if opened.mode[0] in "IF":
+            raise ValueError(f"its pixels are of mode {opened.mode}, not 8 bits")
+        image = ImageOps.exif_transpose(opened).convert("L" if grey else "RGB")
+        if size is not None and image.size != (size[1], size[0]):
+            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image, dtype=np.uint8)
+    return pixels[None] if grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))

@@ -1,0 +1,1 @@
+"""The paper's numbers, and the runs that reproduce its tables."""

@@ -1,0 +1,109 @@
+"""Many runs: done ones are skipped, the rest run side by side, and each record is appended as it comes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ldmnet.records.runs import Record, Run, append_record, execute, read_records
+from ldmnet.training.history import Epoch
+
+_epochs_done: Synchronized[int] | None = None
+
+
+def sweep_runs(
+    runs: Sequence[Run],
+    *,
+    runs_dir: Path,
+    results: Path,
+    data_dir: str | Path | None = None,
+    jobs: int = 1,
+    console: Console | None = None,
+) -> list[Record]:
+    """Run what is not yet recorded, and return the records of all, in the runs' order.
+
+    Args:
+        runs: what to run; the first ones first.
+        runs_dir: one folder a run, for checkpoints and finished records.
+        results: the JSON-lines file that finished runs are appended to.
+        data_dir: where the data is.
+        jobs: processes side by side.
+        console: where the progress goes.
+    """
+    console = console or Console(stderr=True)
+    recorded = {_key(r): r for r in read_records([results])} if results.exists() else {}
+    found = {_run_key(run): recorded[_run_key(run)] for run in runs if _run_key(run) in recorded}
+    todo = [run for run in runs if _run_key(run) not in found]
+    total = sum(run.settings.train.epochs for run in todo)
+    progress = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    context = multiprocessing.get_context("spawn")
+    counter = context.Value("q", 0)
+    with (
+        progress,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=(counter,)) as pool,
+    ):
+        task = progress.add_task(f"{len(todo)} runs ({len(found)} done before)", total=total)
+        waiting: dict[Future[Record], Run] = {}
+        queue = list(todo)
+        try:
+            while queue or waiting:
+                while queue and len(waiting) < jobs:
+                    run = queue.pop(0)
+                    waiting[pool.submit(_work, run, runs_dir, data_dir)] = run
+                finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                progress.update(task, completed=counter.value)
+                for future in finished:
+                    run = waiting.pop(future)
+                    record = future.result()
+                    append_record(results, record)
+                    found[_run_key(run)] = record
+                    console.print(_line(record, len(found), len(runs)), highlight=False)
+        except BaseException:
+            for process in (pool._processes or {}).values():  # a cut run goes on from its checkpoint
+                process.terminate()
+            raise
+    return [found[_run_key(run)] for run in runs]
+
+
+def _start(counter: Synchronized[int]) -> None:
+    global _epochs_done
+    _epochs_done = counter
+
+
+def _count(epoch: Epoch) -> None:
+    assert _epochs_done is not None
+    with _epochs_done.get_lock():
+        _epochs_done.value += 1
+
+
+def _work(run: Run, runs_dir: Path, data_dir: str | Path | None) -> Record:
+    return execute(run, runs_dir=runs_dir, data_dir=data_dir, on_epoch=_count)
+
+
+def _run_key(run: Run) -> tuple[str, str, str]:
+    return run.table, run.row, run.settings.hash()
+
+
+def _key(record: Record) -> tuple[str, str, str]:
+    return record["table"], record["method"], record["hash"]
+
+
+def _line(record: Record, done: int, total: int) -> str:
+    seconds = sum(record["seconds"].values())
+    where = f"{record['table']} {record['per_class']} a class, {record['method']}, seed {record['seed']}"
+    return f"{done}/{total}  {where}: {record['accuracy']:.2f} %  ({seconds:.0f} s)"

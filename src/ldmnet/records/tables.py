@@ -1,0 +1,138 @@
+"""Tables: pure functions of records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from ldmnet.errors import DataError
+from ldmnet.records.runs import Record, read_records
+
+Format = Literal["md", "latex", "csv", "json"]
+ORDER = ("none", "weight_decay", "dropout", "control", "ldmnet", "ldmnet_tuned")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One cell of a table, over its seeds.
+
+    Attributes:
+        table: the table's name.
+        per_class: training images a class, None for all.
+        method: the method's name in that table.
+        mean: mean accuracy in percent.
+        std: its standard deviation over seeds (ddof = 1), None for one seed.
+        seeds: how many seeds.
+        n_test: test images.
+        selection: how the settings were chosen.
+        paper: the printed accuracy, where there is one.
+    """
+
+    table: str
+    per_class: int | None
+    method: str
+    mean: float
+    std: float | None
+    seeds: int
+    n_test: int
+    selection: str
+    paper: float | None
+
+
+def records_in(folder: Path | None = None) -> list[Record]:
+    """All records of a folder of JSON-lines files; the repository's `results` unless given."""
+    folder = folder or committed_results()
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise DataError(f"there are no records (*.jsonl) in {folder}. Name their folder with --results.")
+    return read_records(files)
+
+
+def committed_results() -> Path:
+    """`results` in the working folder, or in the checkout that this package is installed from."""
+    here = Path("results")
+    checkout = Path(__file__).parents[3] / "results"
+    return here if here.is_dir() or not checkout.is_dir() else checkout
+
+
+def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
+    """The cells of one table; a seed that was run twice counts once, the last time."""
+    cells: dict[tuple[int | None, str], dict[int, Record]] = defaultdict(dict)
+    for record in records:
+        if record["table"] == table:
+            cells[record["per_class"], record["method"]][record["seed"]] = record
+    rows = []
+    for (per_class, method), by_seed in cells.items():
+        found = list(by_seed.values())
+        accuracy = [r["accuracy"] for r in found]
+        rows.append(
+            TableRow(
+                table=table,
+                per_class=per_class,
+                method=method,
+                mean=round(statistics.fmean(accuracy), 4),
+                std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
+                seeds=len(accuracy),
+                n_test=found[-1]["n_test"],
+                selection=found[-1]["selection"],
+                paper=found[-1]["paper"],
+            )
+        )
+    return sorted(rows, key=_position)
+
+
+def _position(row: TableRow) -> tuple[float, int, str]:
+    size = float("inf") if row.per_class is None else row.per_class
+    return size, ORDER.index(row.method) if row.method in ORDER else len(ORDER), row.method
+
+
+def format_table(rows: Sequence[TableRow], style: Format) -> str:
+    """Rows as JSON, CSV, Markdown or LaTeX."""
+    if style == "json":
+        return json.dumps([asdict(row) for row in rows], indent=1)
+    if style == "csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [f for f in TableRow.__dataclass_fields__], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+        return text.getvalue().rstrip("\n")
+    return _grid(rows, latex=style == "latex")
+
+
+def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
+    """Training sizes down, methods across, the printed number behind ours."""
+    methods = [m for m in ORDER if any(r.method == m for r in rows)]
+    methods += sorted({r.method for r in rows} - set(ORDER))
+    cell = {(r.per_class, r.method): r for r in rows}
+    sizes = list(dict.fromkeys(r.per_class for r in rows))
+    lines = [["a class", *[m.replace("_", " ") for m in methods]]]
+    for size in sizes:
+        best = max(r.mean for r in rows if r.per_class == size)
+        lines.append(["all" if size is None else str(size)])
+        for method in methods:
+            row = cell.get((size, method))
+            lines[-1].append("" if row is None else _cell(row, row.mean == best, latex=latex))
+    if latex:
+        body = [" & ".join(line) + r" \\" for line in lines]
+        columns = "r" * len(lines[0])
+        return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline",
+                          r"\end{tabular}"])  # fmt: skip
+    rule = "|" + "|".join(["---:"] * len(lines[0])) + "|"
+    table = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([table[0], rule, *table[1:]])
+
+
+def _cell(row: TableRow, best: bool, *, latex: bool) -> str:
+    number = f"{row.mean:.2f}"
+    if best:
+        number = rf"\textbf{{{number}}}" if latex else f"**{number}**"
+    spread = "" if row.std is None else (rf" $\pm$ {row.std:.2f}" if latex else f" ± {row.std:.2f}")
+    printed = "" if row.paper is None else f" ({row.paper:.2f})"
+    return number + spread + printed

@@ -1,0 +1,145 @@
+"""Preprocessing: the statistics are those of the training images, and each kind does what it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from ldmnet import InputError
+from ldmnet.data import Preprocess, fit_preprocess
+
+KINDS = ("mean_image", "standard", "unit", "contrast", "zca")
+
+
+def says(text: str) -> str:
+    return f"^{re.escape(text)}$"
+
+
+def pictures(n: int = 60, shape: tuple[int, int, int] = (3, 4, 5), seed: int = 0) -> torch.Tensor:
+    """Smooth, so that neighbouring pixels are correlated."""
+    noise = torch.rand(n, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (noise.cumsum(2).cumsum(3) * 255 / (shape[1] * shape[2])).to(torch.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_training_images_give_the_statistics(kind):
+    x, others = pictures(), pictures(30, seed=1)
+    prepare = fit_preprocess(x, kind)
+    alone = prepare(others[:1])
+    assert torch.allclose(prepare(others)[:1], alone, atol=1e-5)  # no image depends on those beside it
+    out = prepare(x)
+    assert out.dtype == torch.float32
+    assert out.shape == x.shape
+    assert prepare(x[:0]).shape == (0, 3, 4, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scale_divides_the_result(kind):
+    x = pictures()
+    assert torch.allclose(fit_preprocess(x, kind, 1.0)(x), 64 * fit_preprocess(x, kind, 64)(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["mean_image", "contrast", "zca"])
+def test_the_mean_image_of_the_training_images_is_zero(kind):
+    x = pictures()
+    assert fit_preprocess(x, kind)(x).mean(0).abs().max() < 1e-4
+
+
+def test_mean_image_keeps_the_pixels_units():
+    x = pictures()
+    out = fit_preprocess(x, "mean_image")(x)
+    difference = x[3].float() - x[4].float()
+    assert torch.allclose(out[3] - out[4], difference, atol=1e-4)
+    assert torch.allclose(out[0], (x[0].double() - x.double().mean(0)).float(), atol=1e-4)
+
+
+def test_standard_gives_every_channel_mean_zero_and_deviation_one():
+    x = pictures()
+    x[:, 1] //= 3
+    out = fit_preprocess(x, "standard")(x)
+    assert out.mean((0, 2, 3)).abs().max() < 1e-5
+    assert torch.allclose(out.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5)
+
+
+def test_standard_survives_a_constant_channel():
+    x = pictures()
+    x[:, 2] = 7
+    assert (fit_preprocess(x, "standard")(x)[:, 2] == 0).all()
+
+
+def test_unit_needs_no_statistics():
+    x = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3)
+    assert fit_preprocess(x, "unit")(x).flatten().tolist() == pytest.approx([0, 0.2, 1])
+
+
+def test_contrast_by_hand():
+    x = torch.tensor([[0, 100], [50, 50]], dtype=torch.uint8).reshape(2, 1, 1, 2)
+    out = fit_preprocess(x, "contrast")(x).flatten(1)
+    edge = 50 / (50 + 10)  # deviation 50 of the first image; the second is flat
+    assert torch.allclose(out, torch.tensor([[-edge / 2, edge / 2], [edge / 2, -edge / 2]]))
+
+
+def test_contrast_takes_brightness_away():
+    x = pictures() // 2
+    prepare = fit_preprocess(x, "contrast")
+    assert torch.allclose(prepare(x), prepare(x + 100), atol=1e-5)
+
+
+def test_zca_is_the_symmetric_whitening_with_the_floor():
+    x = pictures(400)
+    contrast, zca = (fit_preprocess(x, kind)(x).flatten(1).double() for kind in ("contrast", "zca"))
+    values, vectors = torch.linalg.eigh(contrast.T @ contrast / len(x))
+    floor = 0.1 * values.mean()
+    expected = contrast @ (vectors / (values + floor).sqrt()) @ vectors.T
+    assert torch.allclose(zca, expected, atol=1e-3)
+    after = torch.linalg.eigvalsh(zca.T @ zca / len(x))
+    assert torch.allclose(after, values.clamp_min(0) / (values + floor), atol=1e-3)  # 1 for strong directions
+    assert after.max() <= 1
+
+
+def test_zca_with_fewer_images_than_pixels_is_finite():
+    x = pictures(5)
+    assert fit_preprocess(x, "zca")(pictures(50, seed=2)).isfinite().all()
+
+
+def test_statistics_do_not_depend_on_the_chunk(monkeypatch):
+    x = pictures()
+    whole = fit_preprocess(x, "zca")(x)
+    monkeypatch.setattr("ldmnet.data.preprocess.CHUNK", 7)
+    assert torch.allclose(fit_preprocess(x, "zca")(x), whole, atol=1e-5)
+
+
+def test_a_flat_image_is_not_blown_up():
+    x = pictures()
+    flat = torch.full((1, 3, 4, 5), 128, dtype=torch.uint8)
+    assert fit_preprocess(x, "contrast")(flat).abs().max() < 5
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: Preprocess("whiten"),
+            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, unit, contrast, zca.",
+        ),
+        (lambda: Preprocess("unit", 0.0), "scale must be above zero and finite, got 0.0."),
+        (
+            lambda: fit_preprocess(pictures().float(), "unit"),
+            "images must be uint8 (n, channels, height, width), got torch.float32 (60, 3, 4, 5).",
+        ),
+        (lambda: fit_preprocess(pictures()[:0], "unit"), "x_train has no images to take statistics of."),
+        (
+            lambda: fit_preprocess(pictures(), "unit")(pictures(shape=(1, 4, 5))),
+            "images have shape (1, 4, 5) but the training images had (3, 4, 5).",
+        ),
+        (
+            lambda: fit_preprocess(pictures()[:1].expand(9, -1, -1, -1), "zca"),
+            "zca needs training images that differ from one another; all of these are alike.",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, words):
+    with pytest.raises(InputError, match=says(words)):
+        call()

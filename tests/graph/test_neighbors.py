@@ -1,0 +1,195 @@
+import numpy as np
+import pytest
+import torch
+from clouds import cloud, uneven_groups
+from reference import distances, nearest
+from words import exactly
+
+from ldmnet import InputError, knn
+from ldmnet.graph import neighbors as module
+
+
+def true_distances(points):
+    """Float64 distances of the very numbers in `points`, inf to itself."""
+    d = distances(points.double().numpy())
+    np.fill_diagonal(d, np.inf)
+    return d
+
+
+def assert_exact(points, k, *, rtol):
+    """The found neighbours are as near as the nearest there are, and their distances are right."""
+    found = knn(points, k)
+    true = true_distances(points)
+    best = np.sort(true, axis=1)[:, :k]
+    np.testing.assert_allclose(np.take_along_axis(true, found.index.numpy(), axis=1), best, rtol=rtol)
+    np.testing.assert_allclose(found.distance.numpy(), best, rtol=rtol)
+
+
+def pixels(n=120, d=196, seed=0):
+    return torch.randint(0, 256, (n, d), generator=torch.Generator().manual_seed(seed)).float()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5])
+def test_float32_pixels_agree_with_float64_brute_force(offset):
+    assert_exact(pixels() + offset, 20, rtol=2e-6)
+
+
+def test_float32_near_copies_keep_their_digits():
+    points = pixels(60)
+    noise = torch.randn(60, 196, generator=torch.Generator().manual_seed(1)) * 0.01
+    assert_exact(torch.cat([points, points + noise]), 3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("separation", [1e2, 1e3, 1e4])
+def test_float32_tight_clusters_far_apart(separation):
+    points = cloud(60, 20, dtype=torch.float32)
+    points[30:] += separation
+    assert_exact(points, 5, rtol=1e-3)
+
+
+def test_float32_one_far_outlier_does_not_blur_the_others():
+    points = cloud(60, 20, dtype=torch.float32)
+    points[0] = 1e5
+    found, true = knn(points, 5), true_distances(points)
+    best = np.sort(true, axis=1)[1:, :5]
+    np.testing.assert_allclose(np.take_along_axis(true, found.index.numpy(), axis=1)[1:], best, rtol=1e-3)
+
+
+def test_float64_agrees_with_the_reference_in_uneven_groups():
+    inputs, labels, _ = uneven_groups()
+    points = inputs.reshape(len(inputs), -1)
+    found = knn(torch.as_tensor(points), 8, torch.as_tensor(labels))
+    for i, row in enumerate(nearest(points, 8, labels)):
+        there = found.index[i] >= 0
+        assert int(there.sum()) == len(row)
+        np.testing.assert_allclose(found.distance[i, there].numpy(), [d for d, _ in row], rtol=1e-12, atol=0)
+        assert (labels[found.index[i, there].numpy()] == labels[i]).all()
+        far = [d for d, _ in row]
+        if len(set(far)) == len(far):  # no ties: the indices agree too
+            assert found.index[i, there].tolist() == [j for _, j in row]
+
+
+def test_ascending_unsquared_and_never_itself():
+    points = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
+    found = knn(points, 3)
+    assert found.index.dtype == torch.int64
+    assert found.index.tolist() == [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]]
+    assert found.distance.tolist() == [[1, 3, 7], [1, 2, 6], [2, 3, 4], [4, 6, 7]]
+    found = knn(cloud(80), 12)
+    assert (found.distance.diff(dim=1) >= 0).all()
+    assert (found.index != torch.arange(80)[:, None]).all()
+
+
+@pytest.mark.parametrize("k", [4, 5, 9])
+def test_k_of_the_group_size_or_more_pads_with_minus_one_and_inf(k):
+    groups = torch.tensor([5, 5, 5, 5, 7])  # three others; none
+    found = knn(cloud(5), k, groups)
+    assert found.index.shape == found.distance.shape == (5, k)
+    others = (found.index >= 0).sum(1)
+    assert others.tolist() == [3, 3, 3, 3, 0]
+    assert (found.index[:4, 3:] == -1).all()
+    assert found.distance[:4, 3:].isinf().all()
+    assert found.distance[:4, :3].isfinite().all()
+    assert found.distance[4].isinf().all()
+
+
+def test_one_point():
+    found = knn(torch.zeros(1, 3), 2)
+    assert found.index.tolist() == [[-1, -1]]
+    assert found.distance.isinf().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_duplicates_are_at_distance_zero_and_not_the_point_itself(dtype):
+    points = pixels(40).to(dtype)
+    points[10] = points[20] = points[30]
+    found = knn(points, 2)
+    for i in (10, 20, 30):
+        assert set(found.index[i].tolist()) == {10, 20, 30} - {i}
+        assert found.distance[i].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 255.0, 1e6])
+def test_constant_features(value):
+    found = knn(torch.full((30, 7), value), 20)
+    assert (found.distance == 0).all()
+    assert (found.index != torch.arange(30)[:, None]).all()
+    assert all(len(set(row)) == 20 for row in found.index.tolist())
+
+
+@pytest.mark.parametrize("block_bytes", [1, 200 * 8, 3 * 200 * 8 + 5, 64 * 200 * 8])
+def test_blocks_do_not_change_the_answer(monkeypatch, block_bytes):
+    points = cloud(200, 6)
+    points[50] = points[60]
+    groups = torch.arange(200) % 3
+    whole = knn(points, 9, groups)
+    monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+    blocks = knn(points, 9, groups)
+    assert torch.equal(whole.index, blocks.index)
+    torch.testing.assert_close(whole.distance, blocks.distance, rtol=1e-12, atol=0)
+
+
+def test_permutation_equivariance():
+    points, groups = cloud(90, 5), torch.arange(90) % 4
+    order = torch.randperm(90, generator=torch.Generator().manual_seed(2))
+    straight, mixed = knn(points, 7, groups), knn(points[order], 7, groups[order])
+    assert torch.equal(order[mixed.index], straight.index[order])
+    torch.testing.assert_close(mixed.distance, straight.distance[order], rtol=1e-12, atol=0)
+
+
+def test_translation_leaves_the_neighbours():
+    points = cloud(90, 5)
+    assert torch.equal(knn(points, 7).index, knn(points + 100, 7).index)
+
+
+def test_dtype_is_kept_and_lists_are_taken():
+    assert knn(cloud(10, dtype=torch.float32), 3).distance.dtype == torch.float32
+    assert knn(cloud(10, dtype=torch.float64), 3).distance.dtype == torch.float64
+    assert knn([[0.0], [2.0], [3.0]], 1, [0, 0, 0]).index.tolist() == [[1], [2], [1]]
+
+
+def test_points_with_gradient_are_not_followed():
+    assert not knn(cloud(10).requires_grad_(), 3).distance.requires_grad
+
+
+@pytest.mark.parametrize("k", [0, -3])
+def test_k_below_one(k):
+    with pytest.raises(InputError, match=exactly(f"k must be at least 1, got {k}.")):
+        knn(cloud(), k)
+
+
+def test_wrong_shape():
+    words = "points must have shape (n, d) with n at least 1, got (2, 3, 4)."
+    with pytest.raises(InputError, match=exactly(words)):
+        knn(torch.zeros(2, 3, 4), 1)
+    with pytest.raises(InputError, match=exactly("points must have shape (n, d) with n at least 1, got (0, 4).")):
+        knn(torch.zeros(0, 4), 1)
+
+
+def test_integers_for_points():
+    words = "points must be floating point, got torch.int64. Convert with .float()."
+    with pytest.raises(InputError, match=exactly(words)):
+        knn(torch.zeros(4, 4, dtype=torch.int64), 1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_points_not_finite(bad):
+    points = cloud(10)
+    points[[2, 7], 1] = bad
+    with pytest.raises(InputError, match=exactly("points has NaN or infinite values in 2 of its 10 rows.")):
+        knn(points, 1)
+
+
+def test_groups_not_integers():
+    words = "groups must be integers, got torch.float32. Pass the class labels as int64."
+    with pytest.raises(InputError, match=exactly(words)):
+        knn(cloud(4), 1, torch.zeros(4))
+    words = "groups must be integers, got torch.bool. Pass the class labels as int64."
+    with pytest.raises(InputError, match=exactly(words)):
+        knn(cloud(4), 1, torch.zeros(4, dtype=torch.bool))
+
+
+def test_groups_of_another_length():
+    words = "groups has shape (3,) but there are 4 points: one label a point."
+    with pytest.raises(InputError, match=exactly(words)):
+        knn(cloud(4), 1, torch.zeros(3, dtype=torch.int64))

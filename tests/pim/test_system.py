@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+from clouds import cloud
+from reference import laplacian, matrices
+from words import exactly
+
+from ldmnet import InputError, PointIntegralSystem, knn, self_tuned_weights
+
+MASSES = ("consistent", "lumped")
+
+
+def graph(n=70, seed=0, dtype=torch.float64, k=10, groups=None):
+    return self_tuned_weights(knn(cloud(n, 4, seed, dtype), k, groups), 5)
+
+
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("c", [0.2, 1.0, 2.0, 50.0])
+def test_to_dense_is_the_reference_matrix(mass, c):
+    W = graph()
+    system = PointIntegralSystem(W, c, mass)
+    A, M = matrices(W.to_dense().numpy(), c, mass)
+    np.testing.assert_allclose(system.to_dense().numpy(), A, rtol=1e-12, atol=1e-12)
+    v = cloud(70, 3, seed=5)
+    np.testing.assert_allclose(system.rhs(v).numpy(), c * M @ v.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("dense", [False, True])
+def test_matvec_and_diagonal_are_those_of_to_dense(mass, dense):
+    W = graph()
+    system = PointIntegralSystem(W.to_dense() if dense else W, 3.7, mass)
+    A, u = system.to_dense(), cloud(70, 6, seed=3)
+    torch.testing.assert_close(system.matvec(u), A @ u, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(system.matvec(u[:, 0]), A @ u[:, 0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(system.diagonal(), A.diagonal(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mass", MASSES)
+def test_the_residual_at_v_comes_with_the_right_hand_side(mass):
+    system, v = PointIntegralSystem(graph(), 0.4, mass), cloud(70, 3, seed=1)
+    b, r = system.rhs_and_residual_at(v)
+    torch.testing.assert_close(b, system.rhs(v), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(r, b - system.matvec(v), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("c", [0.2, 5.0, 1e4])
+def test_constants_solve_the_system(mass, c):
+    system = PointIntegralSystem(graph(), c, mass)
+    one = torch.ones(70, dtype=torch.float64)
+    torch.testing.assert_close(system.matvec(one), system.rhs(one), rtol=1e-12, atol=0)
+
+
+def test_l_kills_constants():
+    system = PointIntegralSystem(graph(), 1.0, "lumped")
+    assert system.dirichlet_energy(torch.ones(70, 2, dtype=torch.float64)) == pytest.approx(0, abs=1e-11)
+
+
+def test_dirichlet_energy_is_the_sum_over_edges():
+    W, u = graph(), cloud(70, 3, seed=1)
+    dense = W.to_dense()
+    by_edges = 0.5 * (dense[:, :, None] * (u[:, None] - u[None]) ** 2).sum()
+    energy = PointIntegralSystem(W, 1.0).dirichlet_energy(u)
+    assert energy == pytest.approx(float(by_edges), rel=1e-12)
+    assert energy == pytest.approx(np.trace(u.numpy().T @ laplacian(dense.numpy()) @ u.numpy()), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("c", [1e-3, 0.2, 1.0, 1.9, 2.0])
+def test_consistent_is_positive_definite_up_to_c_of_two(seed, c):
+    system = PointIntegralSystem(graph(60, seed, k=3 + 3 * seed if seed > 0 else 5), c, "consistent")
+    assert torch.linalg.eigvalsh(system.to_dense())[0] > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("c", [1e-3, 0.2, 2.0, 10.0, 100.0, 1e5])
+def test_lumped_is_positive_definite_for_every_c(seed, c):
+    system = PointIntegralSystem(graph(60, seed), c, "lumped")
+    assert torch.linalg.eigvalsh(system.to_dense())[0] > 0
+
+
+def test_consistent_is_indefinite_exactly_above_one_plus_one_over_m():
+    W = graph(80)
+    D = W.to_dense().sum(1)
+    root = D.sqrt()
+    m = float(torch.linalg.eigvalsh(W.to_dense() / root / root[:, None])[0])
+    assert m < 0
+    edge = 1 + 1 / abs(m)
+    for c, sign in ((0.99 * edge, 1), (1.01 * edge, -1)):
+        lowest = float(torch.linalg.eigvalsh(PointIntegralSystem(W, c, "consistent").to_dense())[0])
+        assert lowest * sign > 0
+
+
+def test_at_c_of_one_the_consistent_matrix_is_d():
+    system = PointIntegralSystem(graph(), 1.0, "consistent")
+    assert torch.equal(system.to_dense(), torch.diag(system.D))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mass", MASSES)
+def test_dtype_is_kept(dtype, mass):
+    system, u = PointIntegralSystem(graph(dtype=dtype), 0.3, mass), cloud(70, 2, dtype=dtype)
+    for out in (system.matvec(u), system.rhs(u), system.diagonal(), system.to_dense()):
+        assert out.dtype == dtype
+
+
+def test_w_not_square():
+    with pytest.raises(InputError, match=exactly("W must be square, got shape (3, 4).")):
+        PointIntegralSystem(torch.ones(3, 4), 1.0)
+
+
+@pytest.mark.parametrize("c", [0.0, -1.0, float("inf"), float("nan")])
+def test_coupling_out_of_range(c):
+    with pytest.raises(InputError, match=exactly(f"coupling must be above zero and finite, got {c}.")):
+        PointIntegralSystem(torch.eye(3), c)
+
+
+def test_mass_unknown():
+    with pytest.raises(InputError, match=exactly("mass must be one of consistent, lumped, got 'diagonal'.")):
+        PointIntegralSystem(torch.eye(3), 1.0, "diagonal")

@@ -1,0 +1,115 @@
+import pytest
+import torch
+from torch import nn
+from words import exactly
+
+from ldmnet import InputError
+from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, set_dropout
+
+
+def shapes(model):
+    return [tuple(p.shape) for p in model.parameters() if p.ndim > 1]
+
+
+def test_mnist_net_is_table_1():
+    model = mnist_net()
+    assert shapes(model) == [(20, 1, 5, 5), (50, 20, 5, 5), (500, 800), (10, 500)]
+    kinds = [type(layer) for layer in model.features]
+    assert kinds[:4] == [nn.Conv2d, nn.MaxPool2d, nn.Conv2d, nn.MaxPool2d]  # no ReLU after the first two
+    assert kinds[-1] is nn.ReLU
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+def test_cifar_net_is_table_4():
+    model = cifar_net()
+    assert shapes(model) == [(96, 3, 5, 5), (128, 96, 5, 5), (256, 128, 4, 4), (2048, 256), (2048, 2048), (10, 2048)]
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    sides, x = [32], torch.zeros(1, 3, 32, 32)
+    for layer in model.features:
+        x = layer(x)
+        if x.ndim == 4 and x.shape[-1] != sides[-1]:
+            sides.append(x.shape[-1])
+    assert sides == [32, 15, 7, 4, 1]
+
+
+def test_embedding_net_is_table_8():
+    assert shapes(embedding_net(4096, 357)) == [(2000, 4096), (2000, 2000), (357, 2000)]
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "d_feat"),
+    [(mnist_net(7), torch.randn(3, 1, 28, 28), 500), (mlp(12, 7, (9, 5)), torch.randn(3, 3, 4), 5)],
+)
+def test_features_end_after_the_relu_and_before_dropout(model, x, d_feat):
+    initialize(model, "he", 0)
+    set_dropout(model, 0.9)
+    model.dropout.train()
+    model.features.eval()
+    f = model.features(x)
+    assert f.shape == (3, d_feat)
+    assert (f >= 0).all()
+    assert (f == 0).any()
+    torch.testing.assert_close(model.features(x), f)  # the DropOut of 0.9 comes later
+    model.eval()
+    torch.testing.assert_close(model(x), model.head(f))
+    assert model(x).shape == (3, 7)
+
+
+def test_dropout_is_off_until_it_is_set():
+    for model, count in ((mnist_net(), 1), (cifar_net(), 2), (mlp(4, 2, (8, 8, 8)), 3), (mlp(4, 2, (8,)), 1)):
+        rates = [m.p for m in model.modules() if isinstance(m, nn.Dropout)]
+        assert rates == [0.0] * count
+        assert set_dropout(model, 0.5) == count
+        assert [m.p for m in model.modules() if isinstance(m, nn.Dropout)] == [0.5] * count
+    assert set_dropout(nn.Linear(2, 2), 0.5) == 0
+
+
+@pytest.mark.parametrize("scheme", ["gaussian", "xavier", "he", "torch"])
+def test_initialization_depends_on_the_seed_alone(scheme):
+    first, second, other = (mlp(6, 3, (20, 10)) for _ in range(3))
+    torch.manual_seed(1)
+    initialize(first, scheme, 5)
+    kept = torch.get_rng_state()
+    torch.manual_seed(2)
+    initialize(second, scheme, 5)
+    initialize(other, scheme, 6)
+    for a, b, c in zip(first.parameters(), second.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.ndim == 1 or not torch.equal(a, c)
+        assert a.requires_grad
+    torch.manual_seed(1)
+    assert torch.equal(kept, torch.get_rng_state())  # the global stream is left alone
+
+
+def test_the_scale_of_each_initialization():
+    model = mlp(400, 10, (500,))
+    weight = model.features[1].weight.detach()
+    for scheme, std in (("gaussian", 0.01), ("xavier", (2 / 900) ** 0.5), ("he", (2 / 400) ** 0.5)):
+        initialize(model, scheme, 0)
+        assert float(weight.std()) == pytest.approx(std, rel=0.02)
+        assert float(weight.mean()) == pytest.approx(0, abs=0.01 * std)
+        assert (model.features[1].bias == 0).all()
+    initialize(model, "gaussian", 0, std=0.2)
+    assert float(weight.std()) == pytest.approx(0.2, rel=0.02)
+    initialize(model, "torch", 0)
+    assert float(weight.abs().max()) == pytest.approx(400**-0.5, rel=0.01)
+    assert 0 < model.features[1].bias.abs().max().item() <= 400**-0.5
+
+
+def test_initialization_covers_convolutions():
+    model = mnist_net()
+    initialize(model, "gaussian", 0)
+    assert model.features[0].weight.std().item() == pytest.approx(0.01, rel=0.1)
+    assert (model.features[0].bias == 0).all()
+
+
+def test_initialization_unknown():
+    words = "initialization must be gaussian, xavier, he or torch, got 'orthogonal'."
+    with pytest.raises(InputError, match=exactly(words)):
+        initialize(mlp(4, 2), "orthogonal", 0)
+
+
+def test_an_mlp_without_hidden_layers():
+    words = "an MLP needs at least one hidden layer: the last one is its feature layer."
+    with pytest.raises(InputError, match=exactly(words)):
+        mlp(4, 2, ())

@@ -1,0 +1,481 @@
+import copy
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from clouds import cloud, uneven_groups
+from reference import ReferenceLDMNet
+from words import exactly
+
+from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError
+
+EXACT = {"tol": 1e-13, "max_steps": 500}
+SMALL = {"n_neighbors": 8, "sigma_neighbor": 3}
+
+
+def pair(mass, mu, lambda_tilde, seed=0, **options):
+    """The package's regulariser and the reference for one uneven data set, and features for three steps."""
+    inputs, labels, features = uneven_groups(seed)
+    ours = ManifoldRegularizer(
+        torch.as_tensor(inputs),
+        torch.as_tensor(labels),
+        mu=mu,
+        lambda_tilde=lambda_tilde,
+        mass=mass,
+        **SMALL,
+        **EXACT,
+        **options,
+    )
+    theirs = ReferenceLDMNet(inputs, labels, mu, lambda_tilde, mass, k=8, sigma_neighbor=3)
+    return ours, theirs, features
+
+
+def made(n=40, **options):
+    options = {"mu": 0.5, "lambda_tilde": 1.0, **SMALL, **options}
+    return ManifoldRegularizer(cloud(n, 6), torch.arange(n) % 3, **options)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("mass", "c"),
+    [("consistent", 0.2), ("consistent", 1.0), ("consistent", 2.0)] + [("lumped", c) for c in (0.2, 1.0, 10.0, 1e3)],
+)
+def test_agrees_with_the_reference_over_three_steps(mass, c, seed):
+    ours, theirs, features = pair(mass, mu=0.3, lambda_tilde=0.3 / c, seed=seed)
+    for f in features:
+        update = ours.step(torch.as_tensor(f))
+        theirs.step(f)
+        assert update.status == "CONVERGED"
+        for name in ("Z", "alpha", "target"):
+            np.testing.assert_allclose(getattr(ours, name).numpy(), getattr(theirs, name), rtol=0, atol=1e-8)
+    assert np.abs(theirs.Z).max() > 0.1  # the dual variable took part
+
+
+def test_penalty_and_its_gradient_are_eqs_9_to_11():
+    ours, theirs, features = pair("lumped", mu=0.3, lambda_tilde=1.5)
+    for f in features[:2]:
+        ours.step(torch.as_tensor(f))
+        theirs.step(f)
+    index = np.array([7, 0, 31, 46, 5, 12])
+    batch = torch.as_tensor(features[2][index]).requires_grad_()
+    penalty = ours.penalty(batch, torch.as_tensor(index))
+    assert penalty.shape == ()
+    assert penalty.item() == pytest.approx(theirs.penalty(features[2][index], index), rel=1e-9)
+    penalty.backward()
+    expected = theirs.penalty_gradient(features[2][index], index)
+    np.testing.assert_allclose(batch.grad.numpy(), expected, rtol=1e-8, atol=1e-12)
+    by_hand = 0.3 * (features[2][index] - ours.Z.numpy()[index] - ours.alpha.numpy()[index]) / len(index)
+    np.testing.assert_allclose(batch.grad.numpy(), by_hand, rtol=1e-8, atol=1e-12)
+
+
+def test_penalty_sums_over_features_and_averages_over_the_batch():
+    regularizer = made(lambda_tilde=0.0, mu=3.0)
+    regularizer.step(torch.zeros(40, 7, dtype=torch.float64))
+    assert float(regularizer.penalty(torch.ones(5, 7), torch.arange(5))) == pytest.approx(3.0 / 2 * 7)
+    assert float(regularizer.penalty(2 * torch.ones(10, 7), torch.arange(10))) == pytest.approx(3.0 / 2 * 4 * 7)
+
+
+def test_penalty_takes_repeated_indices_lists_and_an_empty_batch():
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    f = cloud(2, 3, seed=1)
+    twice = regularizer.penalty(torch.cat([f, f]), [1, 2, 1, 2])
+    torch.testing.assert_close(twice, regularizer.penalty(f, torch.tensor([1, 2])))
+    assert float(regularizer.penalty(f[:0], torch.tensor([], dtype=torch.int64))) == 0
+
+
+def test_penalty_of_half_precision_features_is_computed_in_the_targets_precision():
+    regularizer = made()
+    regularizer.step(cloud(40, 3).float())
+    f = cloud(4, 3).half().requires_grad_()
+    penalty = regularizer.penalty(f, torch.arange(4))
+    assert penalty.dtype == torch.float32
+    penalty.backward()
+    assert f.grad.dtype == torch.float16
+
+
+@pytest.mark.parametrize("mass", ["consistent", "lumped"])
+def test_constants_are_kept(mass):
+    regularizer = made(mass=mass)
+    f = torch.full((40, 3), 2.5, dtype=torch.float64)
+    regularizer.step(f)
+    assert torch.equal(regularizer.target, f)
+    regularizer.step(f)
+    torch.testing.assert_close(regularizer.target, f, rtol=1e-12, atol=0)
+
+
+def test_z_is_zero_at_first_and_then_the_old_target_less_f():
+    regularizer = made(**EXACT)
+    regularizer.step(cloud(40, 3, seed=1))
+    assert (regularizer.Z == 0).all()
+    old = regularizer.target.clone()
+    f = cloud(40, 3, seed=2)
+    regularizer.step(f)
+    torch.testing.assert_close(regularizer.Z, old - f)
+    torch.testing.assert_close(regularizer.target, regularizer.alpha + regularizer.Z)
+
+
+def test_lambda_tilde_of_zero_is_exactly_the_control():
+    regularizer = made(lambda_tilde=0.0)
+    assert regularizer.coupling == float("inf")
+    old = None
+    for seed in range(3):
+        f = cloud(40, 3, seed=seed)
+        update = regularizer.step(f)
+        assert torch.equal(regularizer.target, f)
+        assert torch.equal(regularizer.Z, torch.zeros_like(f) if old is None else old - f)
+        assert update.status == "CONVERGED"
+        assert update.solver_steps == 0
+        old = f
+    f.add_(1)  # the target is a copy
+    assert not torch.equal(regularizer.target, f)
+
+
+def test_lambda_tilde_towards_zero_approaches_the_control():
+    features = [cloud(40, 3, seed=s) for s in range(3)]
+    gaps = []
+    for lambda_tilde in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
+        regularizer = made(lambda_tilde=lambda_tilde, **EXACT)
+        for f in features:
+            regularizer.step(f)
+        gaps.append(float((regularizer.target - features[-1]).abs().max()))
+    assert gaps[-1] < 1e-3
+    for larger, smaller in zip(gaps[1:], gaps[2:], strict=False):
+        assert smaller == pytest.approx(larger / 10, rel=0.2)  # first order in lambda_tilde
+
+
+@pytest.mark.parametrize("mass", ["consistent", "lumped"])
+def test_groups_together_equal_separate_runs(mass):
+    inputs, groups = cloud(45, 6), torch.arange(45) % 3
+    options = {"mu": 0.2, "lambda_tilde": 1.0, "mass": mass, **SMALL, **EXACT}
+    together = ManifoldRegularizer(inputs, groups, **options)
+    alone = [ManifoldRegularizer(inputs[groups == g], None, **options) for g in range(3)]
+    for seed in range(3):
+        f = cloud(45, 4, seed=10 + seed)
+        together.step(f)
+        for g in range(3):
+            alone[g].step(f[groups == g])
+            torch.testing.assert_close(together.target[groups == g], alone[g].target, rtol=0, atol=1e-9)
+
+
+def test_permutation_equivariance_of_step():
+    inputs, groups = cloud(45, 6), torch.arange(45) % 3
+    order = torch.randperm(45, generator=torch.Generator().manual_seed(1))
+    options = {"mu": 0.2, "lambda_tilde": 1.0, **SMALL, **EXACT}
+    straight = ManifoldRegularizer(inputs, groups, **options)
+    mixed = ManifoldRegularizer(inputs[order], groups[order], **options)
+    for seed in range(2):
+        f = cloud(45, 4, seed=seed)
+        straight.step(f)
+        mixed.step(f[order])
+        torch.testing.assert_close(mixed.target, straight.target[order], rtol=0, atol=1e-9)
+
+
+def test_neighbours_are_sought_on_inputs_and_features_together():
+    f = cloud(40, 3, seed=5)
+    with_inputs, without = made(**EXACT), made(input_scale=0.0, **EXACT)
+    with_inputs.step(f)
+    without.step(f)
+    assert float((with_inputs.target - without.target).abs().max()) > 0.01
+    inputs = cloud(40, 6)
+    groups = (np.arange(40) % 3).tolist()
+    alone = ReferenceLDMNet(inputs.numpy() * 0, groups, 0.5, 1.0, "lumped", k=8, sigma_neighbor=3)
+    np.testing.assert_allclose(without.target.numpy(), alone.step(f.numpy()), rtol=0, atol=1e-8)
+    half = ReferenceLDMNet(inputs.numpy() * 0.5, groups, 0.5, 1.0, "lumped", k=8, sigma_neighbor=3)
+    scaled = made(input_scale=0.5, **EXACT)
+    scaled.step(f)
+    np.testing.assert_allclose(scaled.target.numpy(), half.step(f.numpy()), rtol=0, atol=1e-8)
+
+
+def test_coupling_is_mu_over_lambda_tilde():
+    assert made(mu=0.01, lambda_tilde=0.05).coupling == pytest.approx(0.2)
+
+
+def test_due_every_m_epochs():
+    assert [epoch for epoch in range(7) if made().due(epoch)] == [0, 2, 4, 6]
+    assert [epoch for epoch in range(7) if made(epochs_per_update=3).due(epoch)] == [0, 3, 6]
+    assert all(made(epochs_per_update=1).due(epoch) for epoch in range(7))
+
+
+def test_the_log_tells_what_happened():
+    regularizer = made(**EXACT)
+    f = cloud(40, 3, seed=5)
+    update = regularizer.step(f)
+    assert regularizer.log == [update]
+    assert update.status == "CONVERGED"
+    assert 0 < update.solver_steps <= 500
+    assert update.residual <= 1e-13
+    assert update.negative_curvature == 0
+    assert update.dual == 0
+    moved = torch.linalg.vector_norm(regularizer.alpha - f) / torch.linalg.vector_norm(f - f.mean(0))
+    assert update.move == pytest.approx(float(moved))
+    assert 0 < update.energy < 1  # alpha is smoother than f
+    assert set(update.seconds) == {"graph", "solve"}
+    regularizer.step(cloud(40, 3, seed=6))
+    assert len(regularizer.log) == 2
+    assert regularizer.log[1].dual == pytest.approx(float(torch.linalg.vector_norm(regularizer.Z)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_is_the_features(dtype):
+    regularizer = made()
+    regularizer.step(cloud(40, 3, dtype=dtype))
+    assert regularizer.target.dtype == regularizer.Z.dtype == dtype
+    assert regularizer.penalty(cloud(4, 3, dtype=dtype), torch.arange(4)).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_features_are_worked_on_in_float32(dtype):
+    regularizer = made()
+    regularizer.step(cloud(40, 3).to(dtype))
+    assert regularizer.target.dtype == torch.float32
+
+
+def test_the_target_carries_no_gradient():
+    regularizer = made()
+    regularizer.step(cloud(40, 3).requires_grad_())
+    assert not regularizer.target.requires_grad
+
+
+def test_one_warning_for_each_status():
+    regularizer = made(lambda_tilde=50.0, tol=1e-13, max_steps=2)
+    with pytest.warns(NumericalWarning, match="ended with STEP_LIMIT") as caught:
+        regularizer.step(cloud(40, 3))
+    assert len(caught) == 1
+    assert "raise max_steps" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        update = regularizer.step(cloud(40, 3, seed=1))
+    assert update.status == "STEP_LIMIT"
+    assert regularizer.target.isfinite().all()
+
+
+def test_negative_curvature_is_counted_warned_of_and_harmless():
+    regularizer = ManifoldRegularizer(cloud(80, 2), mu=1.0, lambda_tilde=0.002, mass="consistent", tol=1e-10, **SMALL)
+    f = cloud(80, 3, seed=1)
+    with pytest.warns(NumericalWarning, match=r"ended with NEGATIVE_CURVATURE in \d columns") as caught:
+        update = regularizer.step(f)
+    assert len(caught) == 1
+    assert "use mass='lumped'" in str(caught[0].message)
+    assert update.status == "NEGATIVE_CURVATURE"
+    assert 1 <= update.negative_curvature <= 3
+    assert regularizer.target.isfinite().all()
+    assert update.energy < 10  # not the 434-fold of an exact indefinite solve
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regularizer.step(f)
+
+
+def test_the_warning_can_be_filtered():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", category=NumericalWarning)
+        made(tol=1e-13, max_steps=1).step(cloud(40, 3))
+    assert caught == []
+    assert issubclass(NumericalWarning, UserWarning)
+
+
+def test_a_state_goes_on_where_it_was():
+    straight = made(**EXACT)
+    for seed in (1, 2):
+        straight.step(cloud(40, 3, seed=seed))
+    buffer = io.BytesIO()
+    torch.save(straight.state_dict(), buffer)
+    buffer.seek(0)
+    again = made(**EXACT)
+    again.load_state_dict(torch.load(buffer, weights_only=True))
+    assert torch.equal(again.target, straight.target)
+    assert torch.equal(again.Z, straight.Z)
+    assert again.log == straight.log
+    for regularizer in (straight, again):
+        regularizer.step(cloud(40, 3, seed=3))
+    assert torch.equal(again.target, straight.target)
+    assert torch.equal(again.Z, straight.Z)
+
+
+def test_a_state_is_a_copy_in_both_directions():
+    regularizer, other = made(), made()
+    regularizer.step(cloud(40, 3))
+    state = regularizer.state_dict()
+    other.load_state_dict(state)
+    kept = regularizer.target.clone()
+    state["target"].zero_()
+    assert torch.equal(regularizer.target, kept)
+    assert torch.equal(other.target, kept)
+
+
+def test_a_state_before_the_first_step():
+    regularizer = made()
+    regularizer.load_state_dict(made().state_dict())
+    with pytest.raises(StateError):
+        _ = regularizer.target
+
+
+@pytest.mark.parametrize("key", ["target", "Z", "steps", "data", "settings"])
+def test_a_state_lacking_a_key(key):
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    kept = regularizer.target.clone()
+    state = regularizer.state_dict()
+    del state[key]
+    words = f"the state lacks {key}. Pass what state_dict() returned, whole."
+    with pytest.raises(StateError, match=exactly(words)):
+        regularizer.load_state_dict(state)
+    assert torch.equal(regularizer.target, kept)
+
+
+def test_a_state_of_another_data_set():
+    words = exactly(
+        "the state was saved for another data set (inputs or groups differ). Build the regularizer with the same "
+        "inputs and groups, in the same order."
+    )
+    options = {"mu": 0.5, "lambda_tilde": 1.0, **SMALL}
+    inputs, groups = cloud(40, 6), torch.arange(40) % 3
+    state = ManifoldRegularizer(inputs, groups, **options).state_dict()
+    changed = inputs.clone()
+    changed[7, 3] += 1e-9
+    for x, g in ((changed, groups), (inputs, groups.flip(0)), (inputs.flip(0), groups), (inputs[:39], groups[:39])):
+        with pytest.raises(StateError, match=words):
+            ManifoldRegularizer(x, g, **options).load_state_dict(state)
+
+
+def test_a_state_with_other_settings():
+    state = made().state_dict()
+    words = "the state was saved with other settings: mu 0.5 (now 0.6), mass lumped (now consistent)."
+    with pytest.raises(StateError, match=exactly(words)):
+        made(mu=0.6, mass="consistent").load_state_dict(state)
+
+
+def test_a_state_is_taken_whole_or_not_at_all():
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    kept = regularizer.target.clone()
+    other = made()
+    other.step(cloud(40, 3, seed=9))
+    state = copy.deepcopy(other.state_dict())
+    state["steps"][0].pop("move")
+    with pytest.raises((StateError, TypeError)):
+        regularizer.load_state_dict(state)
+    assert torch.equal(regularizer.target, kept)
+    assert len(regularizer.log) == 1
+
+
+@pytest.mark.parametrize("name", ["target", "Z", "alpha"])
+def test_nothing_to_read_before_the_first_step(name):
+    shown = "target" if name == "alpha" else name
+    words = f"{shown} is not there yet: call step(features) once before the first epoch."
+    with pytest.raises(StateError, match=exactly(words)):
+        getattr(made(), name)
+
+
+def test_penalty_before_step():
+    words = "target is not there yet: call step(features) once before the first epoch."
+    with pytest.raises(StateError, match=exactly(words)):
+        made().penalty(torch.zeros(4, 3), torch.arange(4))
+
+
+def test_features_of_another_length():
+    words = (
+        "features has 12 rows but the regularizer was built for 40 inputs. Pass the features of the whole training "
+        "set, in its order (see ldmnet.sweep)."
+    )
+    with pytest.raises(InputError, match=exactly(words)):
+        made().step(cloud(12, 3))
+
+
+def test_features_of_another_width():
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    words = "features has 4 columns but the last step had 3. Pass the same layer's features at every step."
+    with pytest.raises(InputError, match=exactly(words)):
+        regularizer.step(cloud(40, 4))
+
+
+def test_features_not_finite_leave_the_state_alone():
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    kept = regularizer.target.clone()
+    f = cloud(40, 3)
+    f[11] = float("nan")
+    with pytest.raises(InputError, match=exactly("features has NaN or infinite values in 1 of its 40 rows.")):
+        regularizer.step(f)
+    assert torch.equal(regularizer.target, kept)
+
+
+@pytest.mark.parametrize(("index", "worst"), [([0, 40], 40), ([-1, 3], -1)])
+def test_penalty_index_out_of_range(index, worst):
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    words = f"index holds {worst} but the training set has samples 0 to 39."
+    with pytest.raises(InputError, match=exactly(words)):
+        regularizer.penalty(torch.zeros(2, 3), torch.tensor(index))
+
+
+def test_penalty_shapes():
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    words = "features has shape (4, 3) but index names 5 samples of 3 features each: expected (5, 3)."
+    with pytest.raises(InputError, match=exactly(words)):
+        regularizer.penalty(torch.zeros(4, 3), torch.arange(5))
+    words = "features has shape (4, 2) but index names 4 samples of 3 features each: expected (4, 3)."
+    with pytest.raises(InputError, match=exactly(words)):
+        regularizer.penalty(torch.zeros(4, 2), torch.arange(4))
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mu": 0.0}, "mu must be above zero and finite, got 0.0."),
+        ({"mu": -1.0}, "mu must be above zero and finite, got -1.0."),
+        ({"mu": NAN}, "mu must be above zero and finite, got nan."),
+        ({"mu": INF}, "mu must be above zero and finite, got inf."),
+        ({"lambda_tilde": -0.1}, "lambda_tilde must be zero or above and finite, got -0.1."),
+        ({"lambda_tilde": INF}, "lambda_tilde must be zero or above and finite, got inf."),
+        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0."),
+        ({"sigma_neighbor": 0}, "sigma_neighbor must be at least 1, got 0."),
+        ({"epochs_per_update": 0}, "epochs_per_update must be at least 1, got 0."),
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0."),
+        ({"mass": "dense"}, "mass must be 'lumped' or 'consistent', got 'dense'."),
+        ({"input_scale": -1.0}, "input_scale must be zero or above and finite, got -1.0."),
+        (
+            {"n_neighbors": 5, "sigma_neighbor": 10},
+            "sigma_neighbor is 10 but n_neighbors is 5: the local scale is taken from the neighbours found. "
+            "Lower sigma_neighbor.",
+        ),
+    ],
+)
+def test_settings_out_of_range(options, words):
+    with pytest.raises(InputError, match=exactly(words)):
+        made(**options)
+
+
+def build(inputs, groups=None):
+    return ManifoldRegularizer(inputs, groups, mu=1.0, lambda_tilde=1.0)
+
+
+def test_inputs_that_cannot_be_used():
+    with pytest.raises(InputError, match=exactly("inputs must have shape (n, ...), got (7,).")):
+        build(torch.zeros(7))
+    with pytest.raises(InputError, match=exactly("inputs must have shape (n, d) with n at least 1, got (0, 4).")):
+        build(torch.zeros(0, 4))
+    words = "inputs must be floating point, got torch.uint8. Convert with .float()."
+    with pytest.raises(InputError, match=exactly(words)):
+        build(torch.zeros(7, 2, 2, dtype=torch.uint8))
+    inputs = torch.zeros(7, 2, 2)
+    inputs[3, 1, 1] = NAN
+    with pytest.raises(InputError, match=exactly("inputs has NaN or infinite values in 1 of its 7 rows.")):
+        build(inputs)
+
+
+def test_groups_that_cannot_be_used():
+    words = "groups must be integers, got torch.float64. Pass the class labels as int64."
+    with pytest.raises(InputError, match=exactly(words)):
+        build(torch.zeros(7, 2), torch.zeros(7, dtype=torch.float64))
+    words = "groups has shape (7, 1) but there are 7 points: one label a point."
+    with pytest.raises(InputError, match=exactly(words)):
+        build(torch.zeros(7, 2), torch.zeros(7, 1, dtype=torch.int64))

@@ -1,0 +1,152 @@
+import pytest
+import torch
+from clouds import cloud
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+from words import exactly
+
+from ldmnet import IndexedDataset, InputError, sweep
+from ldmnet.networks import initialize, mlp, set_dropout
+from ldmnet.training import FeatureTap, evaluate
+
+
+def network(dropout=0.0):
+    model = mlp(6, 3, (16, 8))
+    initialize(model, "he", 0)
+    set_dropout(model, dropout)
+    return model
+
+
+def inputs(n=23):
+    return cloud(n, 6, dtype=torch.float32)
+
+
+def test_sweep_runs_in_eval_mode_and_is_deterministic_with_dropout():
+    model, x = network(0.5).train(), inputs()
+    first, second = sweep(model, x, layer="features"), sweep(model, x, layer="features")
+    assert torch.equal(first, second)
+    assert torch.equal(sweep(model, x), sweep(model, x))
+    model.eval()
+    torch.testing.assert_close(first, model.features(x).detach())
+
+
+def test_sweep_leaves_running_statistics_alone():
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).train()
+    sweep(model, inputs())
+    assert torch.equal(model[1].running_mean, torch.zeros(4))
+    assert int(model[1].num_batches_tracked) == 0
+
+
+def test_sweep_puts_the_training_mode_back_submodule_by_submodule():
+    model = network(0.5).train()
+    model.features[1].eval()
+    model.head.eval()
+    before = [m.training for m in model.modules()]
+    sweep(model, inputs(), layer="features")
+    assert [m.training for m in model.modules()] == before
+    assert True in before
+    assert False in before
+
+
+def test_sweep_puts_the_training_mode_back_after_an_error():
+    model = network().train()
+    with pytest.raises(RuntimeError):
+        sweep(model, torch.zeros(4, 5))
+    assert all(m.training for m in model.modules())
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 23, 500])
+def test_sweep_keeps_the_order_whatever_the_batch_size(batch_size):
+    model, x = network(), inputs()
+    whole = model.features(x).detach()
+    torch.testing.assert_close(sweep(model, x, layer="features", batch_size=batch_size), whole)
+    assert sweep(model, x, batch_size=batch_size).shape == (23, 3)
+
+
+def test_the_named_layer_is_after_the_relu_and_before_dropout():
+    model, x = network(0.5).train(), inputs()
+    f = sweep(model, x, layer="features")
+    assert f.shape == (23, 8)
+    assert (f >= 0).all()
+    model.eval()
+    torch.testing.assert_close(model.head(f), sweep(model, x))
+    before_relu = sweep(model, x, layer="features.4")
+    torch.testing.assert_close(f, before_relu.relu())
+
+
+def test_sweep_flattens_maps_and_records_no_gradient():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+    f = sweep(model, torch.randn(5, 1, 4, 4), layer="0")
+    assert f.shape == (5, 8)
+    assert not f.requires_grad
+    assert not f.is_inference()  # it may be used in a later computation with gradients
+    (f.sum() * model[0].weight.sum()).backward()
+
+
+def test_sweep_of_nothing():
+    with pytest.raises(InputError, match=exactly("inputs is empty: there is nothing to sweep.")):
+        sweep(network(), torch.zeros(0, 6))
+
+
+def test_no_layer_of_that_name():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with pytest.raises(InputError, match=exactly("the model has no layer 'features'. Its layers: 0, 1.")):
+        sweep(model, torch.zeros(1, 2), layer="features")
+    with pytest.raises(InputError, match=exactly("the model has no layer ''. Its layers: 0, 1.")):
+        FeatureTap(model, "")
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = nn.LSTM(2, 2)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.used(x)[0]
+
+
+def test_a_layer_that_does_not_run_or_gives_no_tensor():
+    words = "the layer 'unused' did not run in the model's forward pass."
+    with pytest.raises(InputError, match=exactly(words)):
+        sweep(Odd(), torch.zeros(3, 2), layer="unused")
+    with pytest.raises(InputError, match=exactly("the layer 'used' gives a tuple, not a tensor.")):
+        sweep(Odd(), torch.zeros(3, 2), layer="used")
+
+
+def test_the_tap_gives_output_and_features_of_one_pass_with_gradient():
+    model, x = network(0.5).train(), inputs()
+    passes = []
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+    with FeatureTap(model, "features") as tap:
+        logits, f = tap(x)
+    assert len(passes) == 1
+    assert logits.shape == (23, 3)
+    f.sum().backward()
+    assert model.features[1].weight.grad.abs().sum() > 0
+    assert not model.features._forward_hooks
+
+
+def test_evaluate_is_the_mean_loss_and_the_accuracy_in_eval_mode():
+    model, x = network(0.5).train(), inputs()
+    y = torch.arange(23) % 3
+    loss, accuracy = evaluate(model, x, y, batch_size=7)
+    assert model.training
+    model.eval()
+    logits = model(x)
+    assert loss == pytest.approx(F.cross_entropy(logits, y).item(), rel=1e-5)
+    assert accuracy == pytest.approx((logits.argmax(1) == y).double().mean().item())
+
+
+def test_indexed_dataset_says_which_sample_it_gives():
+    x, y = inputs(), torch.arange(23)
+    data = IndexedDataset(TensorDataset(x, y))
+    assert len(data) == 23
+    index, x4, y4 = data[4]
+    assert index == y4 == 4
+    assert torch.equal(x4, x[4])
+    for index, x_b, y_b in DataLoader(data, batch_size=5, shuffle=True):
+        assert torch.equal(index, y_b)
+        assert torch.equal(x_b, x[index])

@@ -1,0 +1,98 @@
+import pytest
+import torch
+from clouds import cloud
+from words import exactly
+
+from ldmnet import InputError, ManifoldRegularizer, Method
+from ldmnet.training.methods import METHODS, control, dropout, ldmnet, weight_decay
+
+INPUTS, LABELS = cloud(30, 5), torch.arange(30) % 3
+
+
+def test_w_of_eq_24_becomes_2w():
+    assert weight_decay(0.1).torch_weight_decay == pytest.approx(0.2)
+    assert Method().torch_weight_decay == 0
+
+
+@pytest.mark.parametrize("method", [ldmnet(0.01, 0.05), control(0.01), dropout(), Method()])
+def test_weight_decay_is_on_only_where_asked_for(method):
+    assert method.weight_decay_w == 0
+    assert method.torch_weight_decay == 0
+
+
+def test_weight_decay_can_be_asked_for_beside_ldmnet():
+    assert Method("ldmnet", mu=0.01, lambda_tilde=0.05, weight_decay_w=0.1).torch_weight_decay == pytest.approx(0.2)
+
+
+def test_the_named_methods():
+    assert METHODS == ("none", "weight_decay", "dropout", "control", "ldmnet")
+    made = (Method(), weight_decay(0.1), dropout(), control(0.01), ldmnet(0.01, 0.05))
+    assert tuple(method.name for method in made) == METHODS
+    assert dropout().dropout == 0.5
+
+
+@pytest.mark.parametrize("method", [Method(), weight_decay(0.1), dropout()])
+def test_methods_without_a_penalty_have_no_regularizer(method):
+    assert method.regularizer(INPUTS, LABELS) is None
+
+
+def test_ldmnet_builds_its_regularizer_with_its_numbers():
+    method = Method(
+        "ldmnet",
+        mu=0.3,
+        lambda_tilde=0.7,
+        mass="consistent",
+        n_neighbors=6,
+        sigma_neighbor=4,
+        epochs_per_update=5,
+        input_scale=0.5,
+    )
+    regularizer = method.regularizer(INPUTS, LABELS)
+    assert isinstance(regularizer, ManifoldRegularizer)
+    for name, value in regularizer.settings().items():
+        if name not in ("max_steps", "tol"):
+            assert getattr(method, name) == value
+    assert torch.equal(regularizer.groups, LABELS)
+    assert torch.equal(regularizer.inputs, INPUTS)
+
+
+def test_the_papers_numbers_are_the_defaults():
+    regularizer = ldmnet(0.01, 0.05).regularizer(INPUTS, LABELS)
+    settings = regularizer.settings()
+    assert (settings["n_neighbors"], settings["sigma_neighbor"]) == (20, 10)
+    assert (settings["epochs_per_update"], settings["max_steps"]) == (2, 50)
+    assert settings["input_scale"] == 1
+
+
+def test_the_control_is_the_same_loop_with_the_graph_off():
+    with_graph, without = ldmnet(0.01, 0.05), control(0.01)
+    assert (without.mu, without.epochs_per_update) == (with_graph.mu, with_graph.epochs_per_update)
+    regularizer = without.regularizer(INPUTS, LABELS)
+    for seed in range(3):
+        f = cloud(30, 4, seed=seed)
+        regularizer.step(f)
+        assert torch.equal(regularizer.target, f)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        (
+            {"name": "lasso"},
+            "there is no method 'lasso'. The methods: none, weight_decay, dropout, control, ldmnet.",
+        ),
+        ({"weight_decay_w": -0.1}, "weight_decay_w must be zero or above, got -0.1."),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0."),
+        ({"dropout": -0.5}, "dropout must be at least 0 and below 1, got -0.5."),
+        ({"name": "ldmnet"}, "the method ldmnet needs mu above zero, got 0.0."),
+        ({"name": "ldmnet", "mu": -1.0}, "the method ldmnet needs mu above zero, got -1.0."),
+        ({"name": "control"}, "the method control needs mu above zero, got 0.0."),
+        (
+            {"name": "control", "mu": 1.0, "lambda_tilde": 0.1},
+            "the control is the loop with the graph switched off: its lambda_tilde is zero.",
+        ),
+    ],
+)
+def test_numbers_out_of_range(numbers, words):
+    with pytest.raises(InputError, match=exactly(words)):
+        Method(**numbers)
