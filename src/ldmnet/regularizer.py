@@ -267,9 +267,14 @@ class ManifoldRegularizer:
         changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
         if changed:
             raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
-        self._target = None if state["target"] is None else state["target"].to(self.inputs.device, copy=True)
-        self._Z = None if state["Z"] is None else state["Z"].to(self.inputs.device, copy=True)
-        self.log = [Update(**entry) for entry in state["steps"]]
+        try:
+            log = [Update(**entry) for entry in state["steps"]]
+        except TypeError as error:
+            raise StateError(f"the state's log cannot be read: {error}.") from error
+        target, Z = state["target"], state["Z"]
+        self._target = None if target is None else target.to(self.inputs.device, copy=True)
+        self._Z = None if Z is None else Z.to(self.inputs.device, copy=True)
+        self.log = log
 
     def settings(self) -> dict[str, Any]:
         """The numbers that define the method, by name."""
@@ -277,6 +282,8 @@ class ManifoldRegularizer:
         return {name: getattr(self, name) for name in names.split()}
 
     def _checked_features(self, features: Tensor) -> Tensor:
+        if isinstance(features, Tensor) and features.dtype in (torch.float16, torch.bfloat16):
+            features = features.float()
         f = checked_points(features, "features")
         n = len(self.inputs)
         if len(f) != n:
@@ -289,8 +296,6 @@ class ManifoldRegularizer:
                 f"features has {f.shape[1]} columns but the last step had {self._target.shape[1]}. "
                 "Pass the same layer's features at every step."
             )
-        if f.dtype in (torch.float16, torch.bfloat16):
-            f = f.float()
         return f.to(self.inputs.device)
 
     def _report(self, solution: Solution) -> None:

@@ -87,12 +87,13 @@ def test_contrast_takes_brightness_away():
     assert torch.allclose(prepare(x), prepare(x + 100), atol=1e-5)
 
 
-def test_zca_is_the_symmetric_whitening_with_the_floor():
-    x = pictures(400)
+@pytest.mark.parametrize("n", [400, 40])  # more and fewer images than the 60 pixels
+def test_zca_is_the_symmetric_whitening_with_the_floor(n):
+    x = pictures(n)
     contrast, zca = (fit_preprocess(x, kind)(x).flatten(1).double() for kind in ("contrast", "zca"))
     values, vectors = torch.linalg.eigh(contrast.T @ contrast / len(x))
     floor = 0.1 * values.mean()
-    expected = contrast @ (vectors / (values + floor).sqrt()) @ vectors.T
+    expected = contrast @ (vectors / (values.clamp_min(0) + floor).sqrt()) @ vectors.T
     assert torch.allclose(zca, expected, atol=1e-3)
     after = torch.linalg.eigvalsh(zca.T @ zca / len(x))
     assert torch.allclose(after, values.clamp_min(0) / (values + floor), atol=1e-3)  # 1 for strong directions

@@ -7,6 +7,7 @@ from words import exactly
 
 from ldmnet import InputError, knn
 from ldmnet.graph import neighbors as module
+from ldmnet.graph.groups import Groups
 
 
 def true_distances(points):
@@ -127,6 +128,39 @@ def test_blocks_do_not_change_the_answer(monkeypatch, block_bytes):
     blocks = knn(points, 9, groups)
     assert torch.equal(whole.index, blocks.index)
     torch.testing.assert_close(whole.distance, blocks.distance, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_repeated_search_is_knn_on_inputs_and_features(monkeypatch, dtype, cached):
+    if not cached:
+        monkeypatch.setattr(module, "CACHE_BYTES", 0)
+    labels = torch.tensor([3] * 50 + [1] * 30 + [7] * 30 + [2] + [5] * 4)[torch.randperm(115, generator=torch.Generator().manual_seed(0))]
+    groups = Groups(labels)
+    inputs = pixels(115, 30).to(dtype)
+    search = module.NeighborSearch(groups, 8, inputs)
+    for seed in range(3):
+        features = cloud(115, 6, seed=seed, dtype=dtype) * 50
+        found = search(features[groups.order])
+        points = torch.cat([inputs, features], dim=1)[groups.order].double()
+        true = knn(points, 8, labels[groups.order])
+        torch.testing.assert_close(found.distance.double(), true.distance, rtol=2e-6, atol=0)
+        assert torch.equal(found.index < 0, true.index < 0)
+        if dtype == torch.float64:
+            assert torch.equal(found.index, true.index)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_repeated_search_keeps_the_digits_of_duplicates_and_near_copies(scale):
+    inputs = pixels(40, 30)
+    features = cloud(40, 6, dtype=torch.float32) * scale
+    inputs[20:] = inputs[:20]
+    features[20:30] = features[:10]
+    features[30:] = features[10:20] * (1 + 1e-3)
+    found = module.NeighborSearch(Groups(torch.zeros(40, dtype=torch.int64)), 1, inputs)(features)
+    true = true_distances(torch.cat([inputs, features], dim=1))
+    assert found.index.flatten().tolist() == [*range(20, 40), *range(20)]
+    np.testing.assert_allclose(found.distance.flatten().numpy(), true.min(axis=1), rtol=1e-3, atol=0)
 
 
 def test_permutation_equivariance():

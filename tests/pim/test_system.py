@@ -45,6 +45,28 @@ def test_the_residual_at_v_comes_with_the_right_hand_side(mass):
 
 
 @pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("dense", [False, True])
+def test_scaled_has_a_unit_diagonal(mass, dense):
+    W = graph()
+    system = PointIntegralSystem(W.to_dense() if dense else W, 0.4, mass)
+    matrix, S = system.scaled()
+    matrix = matrix if dense else matrix.to_dense()
+    torch.testing.assert_close(matrix * S * S[:, None], system.to_dense(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(matrix.diagonal(), torch.ones_like(S), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_block_is_the_system_of_its_rows(mass, dense):
+    W = graph(60, groups=torch.arange(60) // 20)
+    system = PointIntegralSystem(W.to_dense() if dense else W, 0.4, mass)
+    block = system.block(20, 40)
+    torch.testing.assert_close(block.to_dense(), system.to_dense()[20:40, 20:40])
+    v = cloud(20, 3, seed=1)
+    torch.testing.assert_close(block.matvec(v), block.to_dense() @ v, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("c", [0.2, 5.0, 1e4])
 def test_constants_solve_the_system(mass, c):
     system = PointIntegralSystem(graph(), c, mass)

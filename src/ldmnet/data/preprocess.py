@@ -111,13 +111,25 @@ def _contrast(x: Tensor) -> Tensor:
 def _zca(x: Tensor, mean: Tensor) -> Tensor:
     """V diag(1 / sqrt(eigenvalue + floor)) V' of the covariance after contrast normalisation, in float64."""
     d = x[0].numel()
+    values, vectors = _principal_axes(x, mean)
+    floor = ZCA_FLOOR * values.sum() / d
+    if floor < 1e-12:  # contrast-normalised pixels are of order 1, so this is rounding
+        raise InputError("zca needs training images that differ from one another; all of these are alike.")
+    change = (values + floor).rsqrt() - floor.rsqrt()  # axes that are not among V have eigenvalue 0
+    return torch.eye(d).to(vectors) * floor.rsqrt() + (vectors * change) @ vectors.T
+
+
+def _principal_axes(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of the covariance, from the smaller of the two Gram matrices."""
+    n, d = len(x), x[0].numel()
+    if n < d:
+        centred = (_contrast(x.double()) - mean).flatten(1)
+        values, left = torch.linalg.eigh(centred @ centred.T / n)
+        kept = values > 1e-12 * values[-1]
+        return values[kept], centred.T @ (left[:, kept] / (n * values[kept]).sqrt())
     covariance = torch.zeros(d, d, dtype=torch.float64, device=x.device)
     for chunk in torch.split(x, CHUNK):
         centred = (_contrast(chunk.double()) - mean).flatten(1)
         covariance.addmm_(centred.T, centred)
-    values, vectors = torch.linalg.eigh(covariance / len(x))
-    floor = ZCA_FLOOR * values.mean()
-    if floor < 1e-12:  # contrast-normalised pixels are of order 1, so this is rounding
-        raise InputError("zca needs training images that differ from one another; all of these are alike.")
-    whiten: Tensor = (vectors / (values.clamp_min(0) + floor).sqrt()) @ vectors.T
-    return whiten
+    values, vectors = torch.linalg.eigh(covariance / n)
+    return values.clamp_min(0), vectors

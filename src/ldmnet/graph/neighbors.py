@@ -19,6 +19,8 @@ from ldmnet.graph.groups import Groups, checked_groups
 BLOCK_BYTES = 64 * 2**20  # what one block of the distance matrix may take
 CACHE_BYTES = 2 * 2**30  # what the inputs' part of the distances may take
 CANCELLATION = 0.1  # below this share of |a|^2 + |b|^2 a squared distance is computed again, directly
+NEAR_COPY_ROW = 1e-3  # below this share float32 cannot tell neighbours apart: the row is searched again in float64
+NEAR_COPY = 1e-6  # below this share float64's own product is not exact enough
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,19 @@ class NeighborSearch:
 
 
 def _squared_distances(points: Tensor) -> Tensor:
-    """(g, m, m) squared distances within each of g groups, the cancelled ones computed directly."""
-    points = points - points.mean(1, keepdim=True)
-    square = points.square().sum(2)
-    out = torch.baddbmm(square[:, None, :], points, points.mT, alpha=-2).add_(square[:, :, None])
-    size = square[:, :, None] + square[:, None, :]
-    g, i, j = torch.nonzero(out < CANCELLATION * size, as_tuple=True)
-    out[g, i, j] = _direct(points, g, i, j)
+    """(g, m, m) squared distances within each of g groups, exact to the last digits of the points' type."""
+    out = torch.empty(*points.shape[:2], points.shape[1], dtype=points.dtype, device=points.device)
+    double = points.double()
+    double -= double.mean(1, keepdim=True)
+    square = double.square().sum(2)
+    block = max(1, BLOCK_BYTES // (8 * len(points) * points.shape[1]))
+    for start in range(0, points.shape[1], block):
+        here = slice(start, start + block)
+        size = square[:, here, None] + square[:, None, :]
+        squared = torch.baddbmm(size, double[:, here], double.mT, alpha=-2)
+        g, i, j = torch.nonzero(squared < NEAR_COPY * size, as_tuple=True)
+        squared[g, i, j] = _direct(double, g, start + i, j)
+        out[:, here] = squared
     return out
 
 
@@ -141,28 +149,46 @@ def _exact(points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]
             reduced = torch.baddbmm(base[:, here], left[:, here], right.mT)
         reduced.diagonal(offset=start, dim1=1, dim2=2).fill_(torch.inf)  # a point is not its own neighbour
         nearest = reduced.topk(k, dim=2, largest=False, sorted=False)
-        own = square[:, here, None]
-        squared = nearest.values + own
-        size = own + square.gather(1, nearest.indices.flatten(1)).view_as(squared)
-        kept = None if base is None else base[:, here].gather(2, nearest.indices)
-        _recompute_cancelled(squared, size, kept, points, nearest.indices, start)
+        squared, index = nearest.values + square[:, here, None], nearest.indices
+        _mend(squared, index, points, square, base, start)
         squared, by_distance = squared.sort(dim=2)
         distances.append(squared.sqrt_())
-        indices.append(nearest.indices.gather(2, by_distance))
+        indices.append(index.gather(2, by_distance))
     return torch.cat(indices, dim=1), torch.cat(distances, dim=1)
 
 
-def _recompute_cancelled(
-    squared: Tensor, size: Tensor, kept: Tensor | None, points: Tensor, index: Tensor, start: int
-) -> None:
-    """Replace, in place, the squared distances whose digits were lost in |a|^2 + |b|^2 - 2 a.b."""
-    moving = squared if kept is None else squared - kept
-    lost = moving < CANCELLATION * size
-    if kept is not None:  # and it matters beside the part that is kept
-        lost &= squared < size / CANCELLATION
+def _mend(squared: Tensor, index: Tensor, points: Tensor, square: Tensor, base: Tensor | None, start: int) -> None:
+    """Where |a|^2 + |b|^2 - 2 a.b lost digits, find the neighbours or their distances again, in place.
+
+    Args:
+        squared: (g, b, k) squared distances of rows start to start + b.
+        index: (g, b, k) the neighbours.
+        points: (g, m, d), centred.
+        square: (g, m) their squared lengths.
+        base: (g, m, m) squared distances in further coordinates, exact, or None.
+        start: the first row.
+    """
+    rows = slice(start, start + squared.shape[1])
+    size = square[:, rows, None] + square.gather(1, index.flatten(1)).view_as(squared)
+    blurred = (squared < NEAR_COPY_ROW * size).any(2)  # the choice itself is in doubt
+    if bool(blurred.any()) and points.dtype != torch.float64:
+        g, row = torch.nonzero(blurred, as_tuple=True)
+        chunk = max(1, BLOCK_BYTES // (8 * points.shape[1]))
+        for group in torch.unique(g).tolist():
+            double = points[group].double()
+            length = double.square().sum(1)
+            for some in torch.split(row[g == group], chunk):
+                again = torch.addmm(length, double[start + some], double.T, alpha=-2)
+                if base is not None:
+                    again += base[group, start + some]
+                again[torch.arange(len(some)), start + some] = torch.inf
+                index[group, some] = again.topk(index.shape[2], dim=1, largest=False, sorted=False).indices
+    lost = squared < CANCELLATION * size
+    lost |= blurred[..., None]
     g, row, slot = torch.nonzero(lost, as_tuple=True)
-    direct = _direct(points, g, start + row, index[g, row, slot])
-    squared[g, row, slot] = direct if kept is None else direct + kept[g, row, slot]
+    there = index[g, row, slot]
+    direct = _direct(points, g, start + row, there)
+    squared[g, row, slot] = direct if base is None else direct + base[g, start + row, there]
 
 
 def _direct(points: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -187,4 +213,7 @@ def checked_points(points: Tensor, name: str) -> Tensor:
     if not torch.isfinite(points).all():
         bad = int((~torch.isfinite(points)).any(1).sum())
         raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
+    largest = float(points.abs().max()) if points.numel() else 0.0
+    if largest > 0.01 * (torch.finfo(points.dtype).max / max(1, points.shape[1])) ** 0.5:
+        raise InputError(f"{name} has values up to {largest:.1e}: too large for distances in {points.dtype}.")
     return points

@@ -1,7 +1,8 @@
 """The alpha update group by group: a graph within groups makes the system block diagonal.
 
 Small blocks are factorised densely, many of one size in one batch; large ones are solved by conjugate gradients.
-A dense block that is not positive definite goes to conjugate gradients too, which stop at negative curvature.
+A dense block that is not positive definite, or not solved to the tolerance, goes to conjugate gradients too: they
+stop at negative curvature, and say when they cannot do better.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def solve_grouped(
         if size > DENSE_UP_TO or size * v.shape[1] == 0:
             iterate += list(rows)
             continue
-        part, failed = blocks.solve(rows, v)
+        part, failed = blocks.solve(rows, v, tol)
         value[rows] = part.value
         parts.append(part)
         iterate += list(rows[failed])
@@ -63,22 +64,24 @@ class _DenseBlocks:
     def __init__(self, system: PointIntegralSystem) -> None:
         self._system = system
 
-    def solve(self, rows: Tensor, v: Tensor) -> tuple[Solution, Tensor]:
-        """Solve for g groups of one size, rows (g, m), and say which (g,) are not positive definite."""
+    def solve(self, rows: Tensor, v: Tensor, tol: float) -> tuple[Solution, Tensor]:
+        """Solve for g groups of one size, rows (g, m), and say which (g,) conjugate gradients should do."""
         system = self._system
         A, W = self._matrices(rows)
         factor, info = torch.linalg.cholesky_ex(A)
-        failed = info > 0
+        failed = info > 0  # not positive definite
         factor[failed] = torch.eye(A.shape[1], dtype=A.dtype, device=A.device)
-        right = v[rows]  # (g, m, columns)
-        D = system.D[rows][..., None]
-        b = D * right * system.coupling if system.mass == "lumped" else torch.bmm(W, right) * system.coupling
+        mean = v[rows].mean(1, keepdim=True)  # constants are kept: take them out, and no digits are lost on them
+        right = v[rows] - mean  # (g, m, columns)
+        b = (system.D[rows][..., None] * right if system.mass == "lumped" else torch.bmm(W, right)) * system.coupling
         value = torch.bmm(torch.cholesky_inverse(factor), b)
         checked = slice(None, None, max(1, v.shape[1] // CHECKED_COLUMNS))
         error = torch.linalg.vector_norm(b[..., checked] - torch.bmm(A, value[..., checked]), dim=1)
-        size = torch.linalg.vector_norm(b[..., checked], dim=1)
-        residual = (error / torch.where(size > 0, size, 1))[~failed].flatten()
-        return Solution(value, Status.CONVERGED, 0, residual), failed
+        whole = b[..., checked] + system.coupling * mean[..., checked] * system.D[rows][..., None]  # c M v
+        size = torch.linalg.vector_norm(whole, dim=1)
+        residual = error / torch.where(size > 0, size, 1)  # (g, checked columns)
+        failed |= (residual > tol).any(1)
+        return Solution(value + mean, Status.CONVERGED, 0, residual[~failed].flatten()), failed
 
     def _matrices(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(g, m, m) blocks of the system's matrix and of W."""

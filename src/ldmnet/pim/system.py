@@ -62,7 +62,8 @@ class PointIntegralSystem:
 
     def diagonal(self) -> Tensor:
         """The diagonal of L + c M, (n,)."""
-        return self.on_D * self.D + self.on_W * _diagonal(self.W)
+        own = _diagonal(self.W)
+        return (self.D - own) + (self._rhs_on_D * self.D + self._rhs_on_W * own)  # L's part is never below zero
 
     def scaled(self) -> tuple[Tensor, Tensor]:
         """The matrix with its diagonal scaled to one, S^-1 (L + c M) S^-1, and S as (n,): Jacobi's preconditioner."""

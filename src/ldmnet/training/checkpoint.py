@@ -39,9 +39,11 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         StateError: the file is not a checkpoint, or one of another run.
     """
     try:
-        state: dict[str, Any] = torch.load(path, weights_only=True)
+        state: Any = torch.load(path, weights_only=True)
     except Exception as error:
         raise StateError(f"{path} cannot be read as a checkpoint: {error}") from error
+    if not isinstance(state, dict):
+        raise StateError(f"{path} is not a whole checkpoint: it lacks {', '.join(KEYS)}.")
     missing = [key for key in KEYS if key not in state]
     if missing:
         raise StateError(f"{path} is not a whole checkpoint: it lacks {', '.join(missing)}.")

@@ -181,6 +181,8 @@ class _Run:
     checkpoint: Path | None
     epoch: int = 0
     history: list[Epoch] = field(default_factory=list)
+    first_weights: dict[str, Tensor] = field(default_factory=dict)
+    good_weights: dict[str, Tensor] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "sweep": 0.0})
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -188,6 +190,15 @@ class _Run:
         order = torch.randperm(len(self.x), generator=self.draw).to(self.x.device)
         for index in torch.split(order, self.settings.batch_size):
             yield index, self.x[index], self.y[index]
+
+    def keep_weights(self) -> None:
+        """Remember the weights, to put them back if the epoch diverges."""
+        if not self.good_weights:
+            self.first_weights = copy.deepcopy(self.model.state_dict())
+        self.good_weights = copy.deepcopy(self.model.state_dict())
+
+    def weights_are_finite(self) -> bool:
+        return all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
 
     def save(self) -> None:
         if self.checkpoint is None:
@@ -207,10 +218,10 @@ class _Run:
         if self.checkpoint is None or not self.checkpoint.exists():
             return
         state = load_checkpoint(self.checkpoint, self.settings_saved)
+        if self.regularizer is not None:
+            self.regularizer.load_state_dict(state["regularizer"])  # first: it says so if the data is another
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self.regularizer is not None:
-            self.regularizer.load_state_dict(state["regularizer"])
         self.draw.set_state(state["random"]["batches"])
         torch.set_rng_state(state["random"]["torch"])
         self.epoch = state["epoch"]
@@ -220,25 +231,32 @@ class _Run:
 def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch | None) -> None:
     """Algorithm 1: every M epochs the dual step, the graph and alpha; in between SGD with the penalty."""
     model, regularizer, optimizer = run.model, run.regularizer, run.optimizer
-    n = len(run.x)
+    n, largest_label = len(run.x), int(run.y.max())
     while run.epoch < run.settings.epochs:
+        run.keep_weights()
         if regularizer is not None and regularizer.due(run.epoch):
             started = time.perf_counter()
             features = sweep(model, run.x, layer=run.layer)
             run.seconds["sweep"] += time.perf_counter() - started
-            update = regularizer.step(features)  # Algorithm 1, steps 4, 1 and 2
+            try:
+                update = regularizer.step(features)  # Algorithm 1, steps 4, 1 and 2
+            except InputError as error:  # the features overflowed
+                raise (_divergence(run) if run.epoch else error) from error
             for phase, spent in update.seconds.items():
                 run.seconds[phase] = run.seconds.get(phase, 0.0) + spent
         lr = run.settings.lr_at(run.epoch)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        before = copy.deepcopy(model.state_dict())  # to put back if this epoch diverges
         started = time.perf_counter()
         loss_sum, penalty_sum, correct = run.x.new_zeros(()), run.x.new_zeros(()), run.x.new_zeros(())
         model.train()
         with FeatureTap(model, run.layer) as tap:
             for index, x, y in run.batches():  # Algorithm 1, step 3
                 logits, features = tap(x)
+                if logits.shape[1] <= largest_label:
+                    raise InputError(
+                        f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs."
+                    )
                 loss = F.cross_entropy(logits, y)
                 loss_sum += loss.detach() * len(index)
                 if regularizer is not None:
@@ -258,9 +276,8 @@ def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoc
             float(correct) / n,
             *_check(model, validation),
         )
-        if not math.isfinite(epoch.loss + epoch.penalty):
-            model.load_state_dict(before)
-            raise _divergence(run, lr)
+        if not math.isfinite(epoch.loss + epoch.penalty) or not run.weights_are_finite():
+            raise _divergence(run)
         run.history.append(epoch)
         run.epoch += 1
         if run.epoch % run.settings.checkpoint_every == 0 or run.epoch == run.settings.epochs:
@@ -273,20 +290,22 @@ def _check(model: nn.Module, validation: tuple[Tensor, Tensor] | None) -> tuple[
     return (None, None) if validation is None else evaluate(model, *validation)
 
 
-def _divergence(run: _Run, lr: float) -> DivergenceError:
-    """The error that says which of lr and mu to lower, measured on the weights before the epoch."""
+def _divergence(run: _Run) -> DivergenceError:
+    """Put the last good weights back, and say which of lr and mu to lower: mu, if SGD cannot follow the penalty."""
+    lr, momentum = run.settings.lr_at(run.epoch), run.settings.momentum
     words = f"the loss is not finite in epoch {run.epoch} (counted from 0)."
-    blame_mu = False
-    if run.regularizer is not None:
-        curvature = feature_curvature(run.model, run.x[: run.settings.batch_size], run.layer)
-        limit = largest_stable_mu(curvature, lr, run.settings.momentum)
-        blame_mu = run.regularizer.mu > limit / 2  # the curvature grows while the weights run away
-        if blame_mu:
-            words += (
-                f" Lower mu: it is {run.regularizer.mu:g}, and at lr {lr:g} and momentum {run.settings.momentum:g} "
-                f"this network follows the penalty only below about {limit / 2:.2g}."
-            )
-    if not blame_mu:
+    limit = math.inf
+    for weights in (run.first_weights, run.good_weights):
+        run.model.load_state_dict(weights)
+        if run.regularizer is not None:
+            curvature = feature_curvature(run.model, run.x[: run.settings.batch_size], run.layer)
+            limit = min(limit, largest_stable_mu(curvature, lr, momentum) if math.isfinite(curvature) else 0)
+    if run.regularizer is not None and run.regularizer.mu > limit / 2:  # half: the curvature grows in training
+        words += (
+            f" Lower mu: it is {run.regularizer.mu:g}, and at lr {lr:g} and momentum {momentum:g} "
+            f"this network follows the penalty only below about {limit / 2:.2g}."
+        )
+    else:
         words += f" Lower lr: it is {lr:g}."
     if run.checkpoint is not None and run.checkpoint.exists():
         words += f" The last good checkpoint is {run.checkpoint}."
@@ -299,7 +318,7 @@ def as_tensors(data: Data, name: str, device: torch.device) -> tuple[Tensor, Ten
         pairs = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
         data = (
             torch.stack([torch.as_tensor(x) for x, _ in pairs]),
-            torch.as_tensor([int(y) for _, y in pairs]),
+            torch.as_tensor([y for _, y in pairs]),
         )
     x, y = (torch.as_tensor(part) for part in data)
     if x.ndim < 2 or len(x) == 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ldmnet.training.features import FeatureTap
+from ldmnet.training.features import FeatureTap, evaluating
 
 
 def feature_curvature(model: nn.Module, inputs: Tensor, layer: str, *, rounds: int = 12) -> float:
@@ -23,7 +23,7 @@ def feature_curvature(model: nn.Module, inputs: Tensor, layer: str, *, rounds: i
         rounds: power iterations.
     """
     weights = [p for p in model.parameters() if p.requires_grad]
-    with torch.enable_grad(), FeatureTap(model, layer) as tap:
+    with torch.enable_grad(), evaluating(model), FeatureTap(model, layer) as tap:
         _, features = tap(inputs)
         weights = [
             w for w, g in zip(weights, _grad(features.sum(), weights, retain=True), strict=True) if g is not None

@@ -1,0 +1,45 @@
+import re
+
+import pytest
+
+from ldmnet.errors import InputError
+from ldmnet.paper.presets import PRINTED_ROWS, classification_runs, printed_method
+
+
+def test_mnist_50_is_the_papers_row():
+    runs = {run.row: run for run in classification_runs("mnist", [50], PRINTED_ROWS, [0])}
+    ldm = runs["ldmnet"].settings
+    assert (ldm.method.mu, ldm.method.lambda_tilde, ldm.train.lr, ldm.train.epochs) == (0.01, 0.05, 0.001, 300)
+    assert (ldm.method.n_neighbors, ldm.method.sigma_neighbor, ldm.method.epochs_per_update) == (20, 10, 2)
+    assert (ldm.preprocess, ldm.pixel_scale, ldm.init, ldm.net) == ("mean_image", 1.0, "gaussian", "mnist")
+    assert runs["ldmnet"].paper == 95.57
+    assert runs["weight_decay"].settings.method.weight_decay_w == 0.1
+    assert runs["dropout"].settings.method.dropout == 0.5
+    assert runs["none"].paper is None
+
+
+def test_each_row_changes_one_thing_only():
+    for table in ("mnist", "svhn", "cifar10"):
+        none, wd, drop, control, ldm = (printed_method(table, 50, row) for row in PRINTED_ROWS)
+        assert (none.weight_decay_w, none.dropout, none.mu) == (0, 0, 0)
+        assert (wd.dropout, wd.mu) == (0, 0)
+        assert (drop.weight_decay_w, drop.mu) == (0, 0)
+        assert (control.weight_decay_w, control.dropout, control.lambda_tilde) == (0, 0, 0)
+        assert (ldm.weight_decay_w, ldm.dropout) == (0, 0)
+        assert control.mu == ldm.mu > 0
+
+
+def test_six_thousand_a_class_is_all_of_mnist():
+    (run,) = classification_runs("mnist", [6000], ["ldmnet"], [0])
+    assert run.settings.per_class is None
+
+
+def test_a_size_that_is_not_in_the_table_is_refused():
+    words = "cifar10 has no row for [60] images a class. The rows: [50, 100, 400, 700]."
+    with pytest.raises(InputError, match=f"^{re.escape(words)}$"):
+        classification_runs("cifar10", [60], PRINTED_ROWS, [0])
+
+
+def test_hashes_are_distinct():
+    runs = classification_runs("mnist", [50, 100], PRINTED_ROWS, range(3))
+    assert len({run.settings.hash() for run in runs}) == len(runs) == 30

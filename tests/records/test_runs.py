@@ -1,0 +1,111 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ldmnet.records import Run, RunSettings, execute, sweep_runs
+from ldmnet.records.runs import training_data
+from ldmnet.training import Method, TrainSettings
+
+
+@pytest.fixture
+def small_mnist(tmp_path) -> Path:
+    """MNIST's files in their official layout, with made-up images: a bright square where the class says."""
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(0)
+
+    def write(name, array):
+        header = bytes([0, 0, 8, array.ndim]) + b"".join(int(n).to_bytes(4, "big") for n in array.shape)
+        (folder / name).write_bytes(header + array.tobytes())
+
+    for part, n in (("train", 1300), ("t10k", 100)):
+        labels = (np.arange(n) % 10).astype(np.uint8)
+        images = draw.integers(0, 60, (n, 28, 28), dtype=np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[2 * label : 2 * label + 6, 4:20] += 150
+        write(f"{part}-images-idx3-ubyte", images)
+        write(f"{part}-labels-idx1-ubyte", labels)
+    return tmp_path / "data"
+
+
+def run_of(method=None, seed=0, epochs=2) -> Run:
+    settings = RunSettings("mnist", 5, seed, method=method or Method(), train=TrainSettings(epochs=epochs))
+    return Run("mnist", settings.method.name, settings, paper=95.57)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:mnist. not the official file")
+
+
+def test_a_record_says_what_was_run(small_mnist, tmp_path):
+    run = run_of(Method("ldmnet", mu=0.01, lambda_tilde=0.05))
+    record = execute(run, runs_dir=tmp_path / "runs", data_dir=small_mnist)
+    assert record["hash"] == run.settings.hash()
+    assert (record["table"], record["method"], record["per_class"], record["paper"]) == ("mnist", "ldmnet", 5, 95.57)
+    assert (record["n_train"], record["n_test"], len(record["loss_curve"])) == (50, 100, 2)
+    assert record["settings"]["method"]["lambda_tilde"] == 0.05
+    assert record["solver"] == ["CONVERGED"]
+    assert 0 <= record["accuracy"] <= 100
+    assert set(record["versions"]) == {"ldmnet", "torch", "numpy", "python"}
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_running_a_line_again_gives_the_same_accuracy(small_mnist, tmp_path):
+    run = run_of(Method("dropout", dropout=0.5))
+    first = execute(run, runs_dir=tmp_path / "a", data_dir=small_mnist)
+    again = execute(run, runs_dir=tmp_path / "b", data_dir=small_mnist)
+    assert first["loss_curve"] == again["loss_curve"]
+    assert (first["accuracy"], first["test_loss"]) == (again["accuracy"], again["test_loss"])
+
+
+def test_a_done_run_is_not_run_again(small_mnist, tmp_path, monkeypatch):
+    run = run_of()
+    first = execute(run, runs_dir=tmp_path, data_dir=small_mnist)
+    monkeypatch.setattr("ldmnet.records.runs.fit", lambda *a, **k: pytest.fail("ran again"))
+    assert execute(run, runs_dir=tmp_path, data_dir=small_mnist) == first
+
+
+def test_a_cut_run_goes_on_and_ends_as_if_it_had_not_been_cut(small_mnist, tmp_path):
+    run = run_of(Method("ldmnet", mu=0.01, lambda_tilde=0.05), epochs=4)
+    run = replace(run, settings=replace(run.settings, train=replace(run.settings.train, checkpoint_every=1)))
+    whole = execute(run, runs_dir=tmp_path / "whole", data_dir=small_mnist)
+
+    def cut(epoch):
+        if epoch.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, runs_dir=tmp_path / "cut", data_dir=small_mnist, on_epoch=cut)
+    seen = []
+    resumed = execute(run, runs_dir=tmp_path / "cut", data_dir=small_mnist, on_epoch=seen.append)
+    assert [e.epoch for e in seen] == [3]
+    assert resumed["loss_curve"] == whole["loss_curve"]
+    assert resumed["test_loss"] == whole["test_loss"]
+    assert not list((tmp_path / "cut").rglob("*.pt"))
+
+
+def test_a_sweep_appends_records_once_and_skips_them_after(small_mnist, tmp_path):
+    runs = [run_of(seed=seed) for seed in (0, 1)]
+    where = {"runs_dir": tmp_path / "runs", "results": tmp_path / "r" / "mnist.jsonl", "data_dir": small_mnist}
+    records = sweep_runs(runs, jobs=2, **where)
+    assert [r["seed"] for r in records] == [0, 1]
+    assert sweep_runs(runs, jobs=1, **where) == records
+    assert len(where["results"].read_text().splitlines()) == 2
+
+
+def test_a_new_field_at_its_default_leaves_the_hash_alone():
+    assert run_of().settings.hash() == RunSettings("mnist", 5, train=TrainSettings(epochs=2)).hash()
+    assert run_of().settings.hash() != run_of(seed=1).settings.hash()
+
+
+def test_validation_images_are_fixed_and_apart_from_training(small_mnist):
+    first, second = (training_data(run_of(seed=s).settings, small_mnist) for s in (0, 1))
+    assert first.subset_hash != second.subset_hash
+    assert first.validation is not None
+    assert len(first.validation[1]) == 1000
+    flat = {x.numpy().tobytes() for x in (first.train[0] + 0).flatten(1).round().to(torch.int32)}
+    held = {x.numpy().tobytes() for x in first.validation[0].flatten(1).round().to(torch.int32)}
+    assert not flat & held

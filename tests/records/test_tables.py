@@ -1,0 +1,74 @@
+import csv
+import io
+import json
+
+import pytest
+
+from ldmnet.errors import DataError
+from ldmnet.records import format_table, read_records, table_rows
+
+
+def record(method, seed, accuracy, per_class=50, table="mnist", paper=None):
+    return {
+        "table": table,
+        "per_class": per_class,
+        "method": method,
+        "seed": seed,
+        "accuracy": accuracy,
+        "n_test": 10000,
+        "selection": "printed",
+        "paper": paper,
+    }
+
+
+RECORDS = [
+    record("ldmnet", 0, 94.0, paper=95.57),
+    record("ldmnet", 1, 96.0, paper=95.57),
+    record("dropout", 0, 92.0, paper=92.31),
+    record("ldmnet", 0, 97.0, per_class=None),
+    record("ldmnet", 0, 10.0, table="svhn"),
+]
+
+
+def test_mean_and_std_with_ddof_one():
+    rows = {(r.per_class, r.method): r for r in table_rows(RECORDS, "mnist")}
+    ldm = rows[50, "ldmnet"]
+    assert (ldm.mean, ldm.seeds, ldm.paper) == (95.0, 2, 95.57)
+    assert ldm.std == pytest.approx(2**0.5, abs=1e-4)
+    assert rows[50, "dropout"].std is None
+    assert len(rows) == 3
+
+
+def test_a_seed_that_ran_twice_counts_once():
+    (row,) = table_rows([record("none", 0, 50.0), record("none", 0, 60.0)], "mnist")
+    assert (row.mean, row.seeds) == (60.0, 1)
+
+
+def test_json_has_the_agreed_keys_and_nulls():
+    rows = json.loads(format_table(table_rows(RECORDS, "mnist"), "json"))
+    keys = ["table", "per_class", "method", "mean", "std", "seeds", "n_test", "selection", "paper"]
+    assert all(list(row) == keys for row in rows)
+    assert rows[-1]["per_class"] is None
+    assert rows[-1]["std"] is None
+
+
+def test_sizes_ascend_and_methods_keep_their_order():
+    rows = table_rows(RECORDS, "mnist")
+    assert [(r.per_class, r.method) for r in rows] == [(50, "dropout"), (50, "ldmnet"), (None, "ldmnet")]
+
+
+def test_markdown_latex_and_csv():
+    rows = table_rows(RECORDS, "mnist")
+    markdown = format_table(rows, "md")
+    assert "| 50 | 92.00 (92.31) | **95.00** ± 1.41 (95.57) |" in markdown
+    latex = format_table(rows, "latex")
+    assert r"50 & 92.00 (92.31) & \textbf{95.00} $\pm$ 1.41 (95.57) \\" in latex
+    assert latex.startswith(r"\begin{tabular}{rrr}")
+    parsed = list(csv.DictReader(io.StringIO(format_table(rows, "csv"))))
+    assert [row["mean"] for row in parsed] == ["92.0", "95.0", "97.0"]
+
+
+def test_a_broken_line_is_named(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"table": "mnist"}\n[1]\n')
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2, is not a record: not an object\.$"):
+        read_records([tmp_path / "a.jsonl"])

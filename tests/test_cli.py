@@ -1,0 +1,51 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import ldmnet
+from ldmnet.cli import main
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(main, list(words))
+
+
+def test_version():
+    assert invoke("--version").output == f"ldmnet, version {ldmnet.__version__}\n"
+
+
+@pytest.mark.parametrize("command", list(main.commands))
+def test_every_command_shows_examples(command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert "Examples:\n" in result.output
+    assert f"  ldmnet {command}" in result.output
+
+
+def test_our_errors_are_sentences():
+    result = invoke("reproduce", "mnist", "--per-class", "60")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: mnist has no row for [60] images a class.")
+    assert "Traceback" not in result.output
+    assert "--per-class takes whole numbers, got 5x." in invoke("reproduce", "mnist", "--per-class", "5x").output
+
+
+def test_table_reads_records_of_a_folder(tmp_path):
+    line = {"table": "mnist", "per_class": 50, "method": "ldmnet", "seed": 0, "accuracy": 95.0, "n_test": 10000}
+    (tmp_path / "mnist.jsonl").write_text(json.dumps({**line, "selection": "printed", "paper": 95.57}) + "\n")
+    result = invoke("table", "mnist", "--results", str(tmp_path), "--format", "json")
+    assert [row["mean"] for row in json.loads(result.output)] == [95.0]
+    assert "there are no records of a table 'svhn'" in invoke("table", "svhn", "--results", str(tmp_path)).output
+
+
+@pytest.mark.slow
+def test_quick_demo_trains_and_writes_its_picture(tmp_path):
+    pytest.importorskip("mlxtend")
+    result = invoke("demo", "--quick", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    accuracy = {r["method"]: r["accuracy"] for r in map(json.loads, (tmp_path / "records.jsonl").open())}
+    assert list(accuracy) == ["none", "weight_decay", "dropout", "control", "ldmnet"]
+    assert accuracy["ldmnet"] > max(accuracy["weight_decay"], accuracy["dropout"])
+    assert (tmp_path / "figure1.png").read_bytes()[:4] == b"\x89PNG"
+    assert "paper" in result.output

@@ -1,0 +1,64 @@
+"""Known mistakes, put back one by one into a copy of the package: the tests must notice each of them.
+
+A patch in `mutants/` says on its first line what the mistake is, and after `tests:` which files must fail.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
+
+
+def tests_named_in(patch):
+    line = next(line for line in patch.read_text().splitlines() if line.startswith("tests: "))
+    return line.removeprefix("tests: ").split()
+
+
+def copy_of_src(folder):
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),  # the copy is no repository, nor part of one
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def run_tests(files, env, folder):
+    """Pytest's exit code on the copy, and what it printed; that it is the copy is checked first."""
+    code = "import ldmnet; print(ldmnet.__file__)"
+    where = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert Path(where.stdout.strip()).is_relative_to(folder / "src")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *files]
+    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_every_patch_names_tests_that_exist():
+    assert len(PATCHES) >= 14
+    for patch in PATCHES:
+        assert tests_named_in(patch)
+        assert all((ROOT / name).is_file() for name in tests_named_in(patch))
+
+
+@pytest.mark.slow
+def test_without_a_mistake_the_same_tests_pass(tmp_path):
+    files = sorted({name for patch in PATCHES for name in tests_named_in(patch)})
+    code, printed = run_tests(files, copy_of_src(tmp_path), tmp_path)
+    assert code == 0, printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_the_mistake_is_caught(tmp_path, patch):
+    env = copy_of_src(tmp_path)
+    subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, env=env, check=True)
+    code, printed = run_tests(tests_named_in(patch), env, tmp_path)
+    assert code == 1, printed

@@ -1,0 +1,224 @@
+import pytest
+import torch
+from clouds import cloud
+from safetensors.torch import load_file
+from torch import nn
+from words import exactly
+
+from ldmnet import Method, StateError, TrainSettings, fit
+from ldmnet.networks import FeatureNet, initialize, mlp
+from ldmnet.training import checkpoint as module
+from ldmnet.training.checkpoint import KEYS, load_checkpoint, save_checkpoint, save_weights
+
+N = 40
+METHODS = {
+    "ldmnet": Method("ldmnet", mu=0.1, lambda_tilde=0.5, n_neighbors=6, sigma_neighbor=4, epochs_per_update=2),
+    "dropout": Method("dropout", dropout=0.5),
+    "weight_decay": Method("weight_decay", weight_decay_w=0.01),
+}
+SETTINGS = TrainSettings(epochs=4, lr=0.05, batch_size=16, checkpoint_every=1)
+X, Y = cloud(N, 6, dtype=torch.float32), torch.arange(N) % 3
+
+
+class CutShort(Exception):
+    """Stands for whatever ends a process."""
+
+
+def network():
+    model = mlp(6, 3, (16, 8))
+    initialize(model, "he", 0)
+    return model
+
+
+def image_network():
+    features = nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Dropout(0.0), nn.Flatten(), nn.Linear(6, 5), nn.ReLU())
+    model = FeatureNet(features, 5, 3)
+    initialize(model, "he", 0)
+    return model
+
+
+def cut_after(epochs):
+    def on_epoch(epoch):
+        if epoch.epoch + 1 == epochs:
+            raise CutShort
+
+    return on_epoch
+
+
+def start_and_cut(path, method, epochs, model=None, data=(X, Y), settings=SETTINGS):
+    with pytest.raises(CutShort):
+        fit(model or network(), data, method=method, settings=settings, checkpoint=path, on_epoch=cut_after(epochs))
+
+
+def assert_same_run(first, second):
+    for (name, a), b in zip(first.model.state_dict().items(), second.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    assert first.history == second.history
+    assert first.train_loss == second.train_loss
+    if first.regularizer is not None:
+        assert torch.equal(first.regularizer.target, second.regularizer.target)
+        assert torch.equal(first.regularizer.Z, second.regularizer.Z)
+        for ours, theirs in zip(first.regularizer.log, second.regularizer.log, strict=True):
+            assert (ours.status, ours.move, ours.dual) == (theirs.status, theirs.move, theirs.dual)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_cut_run_goes_on_bit_for_bit(tmp_path, name, epochs):
+    straight = fit(network(), (X, Y), method=METHODS[name], settings=SETTINGS)
+    path = tmp_path / "run.pt"
+    start_and_cut(path, METHODS[name], epochs)
+    torch.rand(7)  # whatever happens in between
+    resumed = fit(network(), (X, Y), method=METHODS[name], settings=SETTINGS, checkpoint=path)
+    assert_same_run(straight, resumed)
+
+
+@pytest.mark.parametrize("name", ["ldmnet", "dropout"])
+def test_a_cut_run_on_images_goes_on_bit_for_bit(tmp_path, name):
+    data = cloud(N, 18, dtype=torch.float32)[:, :12].reshape(N, 2, 2, 3), Y
+    straight = fit(image_network(), data, method=METHODS[name], settings=SETTINGS)
+    path = tmp_path / "run.pt"
+    start_and_cut(path, METHODS[name], 2, image_network(), data)
+    resumed = fit(image_network(), data, method=METHODS[name], settings=SETTINGS, checkpoint=path)
+    assert_same_run(straight, resumed)
+
+
+def test_checkpoints_come_every_few_epochs_and_at_the_end(tmp_path, monkeypatch):
+    saved = []
+    save = module.save_checkpoint
+    monkeypatch.setattr(
+        "ldmnet.training.loop.save_checkpoint",
+        lambda path, state: (saved.append(state["epoch"]), save(path, state)),
+    )
+    settings = TrainSettings(epochs=7, lr=0.05, batch_size=40, checkpoint_every=3)
+    path = tmp_path / "deep" / "folder" / "run.pt"
+    fit(network(), (X, Y), settings=settings, checkpoint=str(path))
+    assert saved == [3, 6, 7]
+    assert torch.load(path, weights_only=True)["epoch"] == 7
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    path = tmp_path / "run.pt"
+    first = fit(network(), (X, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path)
+    epochs = []
+    again = fit(
+        network(), (X, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path, on_epoch=epochs.append
+    )
+    assert epochs == []
+    assert_same_run(first, again)
+
+
+def state():
+    return {key: torch.ones(3) if key == "model" else {} for key in KEYS}
+
+
+def test_a_failed_write_leaves_the_old_checkpoint_whole(tmp_path, monkeypatch):
+    path = tmp_path / "run.pt"
+    save_checkpoint(path, state())
+    whole = path.read_bytes()
+
+    def fails(obj, file):
+        file.write(b"half a file")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(module.torch, "save", fails)
+    with pytest.raises(OSError, match="no space left"):
+        save_checkpoint(path, state())
+    assert path.read_bytes() == whole
+    assert [p.name for p in tmp_path.iterdir()] == ["run.pt"]
+
+
+def test_a_write_that_is_interrupted_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupted(obj, file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.torch, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path / "run.pt", state())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_comes_back_as_it_went(tmp_path):
+    path = tmp_path / "run.pt"
+    save_checkpoint(path, {**state(), "epoch": 3, "settings": {"lr": 0.1, "mass": "lumped"}})
+    loaded = load_checkpoint(path, {"lr": 0.1, "mass": "lumped"})
+    assert loaded["epoch"] == 3
+    assert torch.equal(loaded["model"], torch.ones(3))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut"])
+def test_a_file_that_is_no_checkpoint(tmp_path, content):
+    path = tmp_path / "run.pt"
+    path.write_bytes(content)
+    with pytest.raises(StateError) as caught:
+        fit(network(), (X, Y), settings=SETTINGS, checkpoint=path)
+    assert str(caught.value).startswith(f"{path} cannot be read as a checkpoint: ")
+
+
+def test_a_checkpoint_cut_off_in_the_middle(tmp_path):
+    path = tmp_path / "run.pt"
+    start_and_cut(path, METHODS["ldmnet"], 2)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(StateError) as caught:
+        fit(network(), (X, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path)
+    assert str(caught.value).startswith(f"{path} cannot be read as a checkpoint: ")
+
+
+@pytest.mark.parametrize("content", [{"epoch": 1, "model": {}}, [1, 2], torch.zeros(3)], ids=["some", "list", "tensor"])
+def test_a_file_that_is_something_else_of_torchs(tmp_path, content):
+    path = tmp_path / "run.pt"
+    torch.save(content, path)
+    lacks = KEYS if not isinstance(content, dict) else [key for key in KEYS if key not in content]
+    words = f"{path} is not a whole checkpoint: it lacks {', '.join(lacks)}."
+    with pytest.raises(StateError, match=exactly(words)):
+        load_checkpoint(path, {})
+
+
+def test_a_checkpoint_of_other_settings(tmp_path):
+    path = tmp_path / "run.pt"
+    start_and_cut(path, METHODS["ldmnet"], 2)
+    changed = TrainSettings(epochs=4, lr=0.01, batch_size=16, checkpoint_every=1)
+    words = (
+        f"{path} belongs to another run: lr 0.05 (now 0.01). Delete it, or choose another checkpoint path."
+    )
+    with pytest.raises(StateError, match=exactly(words)):
+        fit(network(), (X, Y), method=METHODS["ldmnet"], settings=changed, checkpoint=path)
+    words = (
+        f"{path} belongs to another run: name 'ldmnet' (now 'control'), lambda_tilde 0.5 (now 0.0). Delete it, or "
+        "choose another checkpoint path."
+    )
+    control = Method("control", mu=0.1, n_neighbors=6, sigma_neighbor=4)
+    with pytest.raises(StateError, match=exactly(words)):
+        fit(network(), (X, Y), method=control, settings=SETTINGS, checkpoint=path)
+
+
+def test_a_checkpoint_of_another_data_set(tmp_path):
+    path = tmp_path / "run.pt"
+    start_and_cut(path, METHODS["ldmnet"], 2)
+    words = f"{path} belongs to another run: n 40 (now 39). Delete it, or choose another checkpoint path."
+    with pytest.raises(StateError, match=exactly(words)):
+        fit(network(), (X[:39], Y[:39]), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path)
+    words = (
+        "the state was saved for another data set (inputs or groups differ). Build the regularizer with the same "
+        "inputs and groups, in the same order."
+    )
+    with pytest.raises(StateError, match=exactly(words)):
+        fit(network(), (X + 1, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path)
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_model_alone(tmp_path):
+    path = tmp_path / "run.pt"
+    start_and_cut(path, METHODS["ldmnet"], 2)
+    model = network()
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(StateError):
+        fit(model, (X + 1, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_weights_are_written_as_safetensors(tmp_path):
+    model, path = network(), tmp_path / "new" / "weights.safetensors"
+    save_weights(model, path)
+    loaded = load_file(path)
+    assert set(loaded) == set(model.state_dict())
+    assert all(torch.equal(loaded[name], value) for name, value in model.state_dict().items())
