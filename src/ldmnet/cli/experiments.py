@@ -1,47 +1,21 @@
-"""The command line, `ldmnet`."""
+"""Commands around the paper's experiments: demo, reproduce, table."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-import ldmnet
-from ldmnet.errors import LDMNetError
+from ldmnet.cli.options import comma_list, cores, examples, integers
 
 
-class Sentences(click.Group):
-    """A group whose errors of ours are sentences, not tracebacks."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Run a subcommand; an LDMNetError ends it with its words and exit code 1."""
-        try:
-            return super().invoke(ctx)
-        except LDMNetError as error:
-            raise click.ClickException(str(error)) from error
-
-
-@click.group(cls=Sentences, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(ldmnet.__version__, prog_name="ldmnet")
-def main() -> None:
-    """Low-dimensional-manifold regularised neural networks."""
-
-
-def comma_list(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """A comma-separated option."""
-    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def default_threads() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@main.command(
-    epilog="\b\nExamples:\n  ldmnet demo               the paper's 300 epochs, a few minutes on two cores\n"
-    "  ldmnet demo --quick       a glimpse in half a minute\n  ldmnet demo --seed 3 --output out"
+@click.command(
+    epilog=examples(
+        "ldmnet demo               the paper's 300 epochs, a few minutes on two cores",
+        "ldmnet demo --quick       a glimpse in half a minute",
+        "ldmnet demo --seed 3 --output out",
+    )
 )
 @click.option("--quick", is_flag=True, help="Fewer epochs: under 30 seconds.")
 @click.option("--seed", default=0, show_default=True, help="Of the subset, the weights and the batches.")
@@ -54,13 +28,15 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
     """Train five methods on 500 handwritten digits and show who overfits."""
     from ldmnet.paper.demo import run_demo
 
-    run_demo(quick=quick, seed=seed, output=output, threads=threads or default_threads(), console=Console())
+    run_demo(quick=quick, seed=seed, output=output, threads=threads or cores(), console=Console())
 
 
-@main.command(
-    epilog="\b\nExamples:\n  ldmnet reproduce mnist --per-class 50,100\n"
-    "  ldmnet reproduce cifar10 --per-class 50 --methods dropout,control,ldmnet --seeds 3\n"
-    "  ldmnet reproduce digits5k --data-dir ~/data"
+@click.command(
+    epilog=examples(
+        "ldmnet reproduce mnist --per-class 50,100",
+        "ldmnet reproduce cifar10 --per-class 50 --methods dropout,control,ldmnet --seeds 3",
+        "ldmnet reproduce digits5k --data-dir ~/data",
+    )
 )
 @click.argument("table", type=click.Choice(["mnist", "svhn", "cifar10", "digits5k"]))
 @click.option("--per-class", callback=comma_list, default="50", show_default=True, help="Training sizes.")
@@ -84,18 +60,18 @@ def reproduce(
     from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
     from ldmnet.records import format_table, sweep_runs, table_rows
 
-    runs = classification_runs(table, _integers(per_class, "--per-class"), methods or PRINTED_ROWS, range(seeds))
+    runs = classification_runs(table, integers(per_class, "--per-class"), methods or PRINTED_ROWS, range(seeds))
     records = sweep_runs(
         runs,
         runs_dir=runs_dir,
         results=results / f"{table}.jsonl",
         data_dir=data_dir,
-        jobs=jobs or default_threads(),
+        jobs=jobs or cores(),
     )
     click.echo(format_table(table_rows(records, table), "md"))
 
 
-@main.command(epilog="\b\nExamples:\n  ldmnet table mnist\n  ldmnet table cifar10 --format json")
+@click.command(epilog=examples("ldmnet table mnist", "ldmnet table cifar10 --format json"))
 @click.argument("table")
 @click.option("--format", "style", type=click.Choice(["md", "latex", "csv", "json"]), default="md", show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
@@ -108,14 +84,3 @@ def table(table: str, style: str, results: Path | None) -> None:
     if not rows:
         raise click.ClickException(f"there are no records of a table {table!r} in {results or 'results'}.")
     click.echo(format_table(rows, style))  # type: ignore[arg-type]
-
-
-def _integers(parts: tuple[str, ...], option: str) -> list[int]:
-    try:
-        return [int(part) for part in parts]
-    except ValueError as error:
-        raise click.BadParameter(f"{option} takes whole numbers, got {','.join(parts)}.") from error
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""`python -m ldmnet.cli`."""
+
+from ldmnet.cli import main
+
+main()

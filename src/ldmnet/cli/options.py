@@ -1,0 +1,44 @@
+"""What the commands share: errors as sentences, lists by commas, the number of cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from ldmnet.errors import LDMNetError
+
+
+class Sentences(click.Group):
+    """A group whose errors of ours are sentences, not tracebacks."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a subcommand; an LDMNetError ends it with its words and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except LDMNetError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: examples, one a line."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def comma_list(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """A comma-separated option."""
+    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def integers(parts: Sequence[str], option: str) -> list[int]:
+    """Whole numbers from the parts of a comma-separated option."""
+    try:
+        return [int(part) for part in parts]
+    except ValueError as error:
+        raise click.BadParameter(f"{option} takes whole numbers, got {','.join(parts)}.") from error
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
