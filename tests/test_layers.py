@@ -12,10 +12,23 @@ import pytest
 import ldmnet
 
 PACKAGE = Path(ldmnet.__file__).parent
-ORDER = (
-    "errors seeds graph pim regularizer dimension distributed networks training integrations data matching records "
-    "paper report"
-).split()
+ORDER = [
+    "errors",
+    "seeds",
+    "graph",
+    "pim",
+    "regularizer",
+    "dimension",
+    "distributed",
+    "networks",
+    "training",
+    "integrations",
+    "data",
+    "matching",
+    "records",
+    "paper",
+    "report",
+]
 EXEMPT = {"__init__", "__main__", "cli"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 OPTIONAL = {"mlxtend", "matplotlib", "sklearn", "pandas"}

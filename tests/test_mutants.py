@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
 
 
-def tests_named_in(patch):
+def files_named_in(patch):
     line = next(line for line in patch.read_text().splitlines() if line.startswith("tests: "))
     return line.removeprefix("tests: ").split()
 
@@ -44,13 +44,13 @@ def run_tests(files, env, folder):
 def test_every_patch_names_tests_that_exist():
     assert len(PATCHES) >= 14
     for patch in PATCHES:
-        assert tests_named_in(patch)
-        assert all((ROOT / name).is_file() for name in tests_named_in(patch))
+        assert files_named_in(patch)
+        assert all((ROOT / name).is_file() for name in files_named_in(patch))
 
 
 @pytest.mark.slow
 def test_without_a_mistake_the_same_tests_pass(tmp_path):
-    files = sorted({name for patch in PATCHES for name in tests_named_in(patch)})
+    files = sorted({name for patch in PATCHES for name in files_named_in(patch)})
     code, printed = run_tests(files, copy_of_src(tmp_path), tmp_path)
     assert code == 0, printed
 
@@ -60,5 +60,5 @@ def test_without_a_mistake_the_same_tests_pass(tmp_path):
 def test_the_mistake_is_caught(tmp_path, patch):
     env = copy_of_src(tmp_path)
     subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, env=env, check=True)
-    code, printed = run_tests(tests_named_in(patch), env, tmp_path)
+    code, printed = run_tests(files_named_in(patch), env, tmp_path)
     assert code == 1, printed

@@ -1,10 +1,10 @@
 import pytest
 import torch
 from torch import nn
-from words import exactly
 
 from ldmnet import InputError
 from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, set_dropout
+from words import exactly
 
 
 def shapes(model):

@@ -27,10 +27,25 @@ from torch import Tensor
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.graph.groups import Groups, checked_groups
 from ldmnet.graph.neighbors import NeighborSearch, checked_points
-from ldmnet.graph.weights import self_tuned_weights
+from ldmnet.graph.weights import Symmetrize, self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import Mass, PointIntegralSystem
+
+SETTINGS = (
+    "mu",
+    "lambda_tilde",
+    "n_neighbors",
+    "sigma_neighbor",
+    "epochs_per_update",
+    "max_steps",
+    "tol",
+    "mass",
+    "input_scale",
+    "symmetrize",
+    "self_weight",
+    "keep_dual",
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,9 @@ class ManifoldRegularizer:
         tol: relative residual at which a column counts as solved.
         mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
+        symmetrize: how W is made symmetric, see `self_tuned_weights`.
+        self_weight: W_ii.
+        keep_dual: False sets Z to zero at every step, which makes the update a plain alternation.
 
     Attributes:
         target: (n, d_feat) alpha + Z, what the penalty pulls the features toward.
@@ -98,12 +116,15 @@ class ManifoldRegularizer:
         tol: float = 1e-5,
         mass: Mass = "lumped",  # DEVIATION(1)
         input_scale: float = 1.0,
+        symmetrize: Symmetrize = "max",
+        self_weight: float = 1.0,
+        keep_dual: bool = True,
     ) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
         if inputs.ndim < 2:
             raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
-        self.inputs = checked_points(inputs.flatten(1), "inputs")
+        self.inputs = checked_points(_at_least_single(inputs).flatten(1), "inputs")
         self.groups = checked_groups(groups, len(self.inputs), self.inputs.device)
         for name, value, least in (
             ("n_neighbors", n_neighbors, 1),
@@ -135,6 +156,9 @@ class ManifoldRegularizer:
         self.tol = float(tol)
         self.mass: Mass = mass
         self.input_scale = float(input_scale)
+        self.symmetrize: Symmetrize = symmetrize
+        self.self_weight = float(self_weight)
+        self.keep_dual = keep_dual
         self.log: list[Update] = []
         self._groups = Groups(self.groups)
         graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
@@ -178,7 +202,10 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         f = self._checked_features(features)
-        Z = torch.zeros_like(f) if self._target is None else self._target - f  # eq. (8): Z + alpha - f
+        if self._target is None or not self.keep_dual:
+            Z = torch.zeros_like(f)
+        else:
+            Z = self._target - f  # eq. (8): Z + alpha - f
         started = time.perf_counter()
         if self.lambda_tilde == 0:
             # L = 0 gives alpha = v = f - Z, so the target is f: the control
@@ -186,7 +213,12 @@ class ManifoldRegularizer:
             solution = Solution(alpha, Status.CONVERGED, 0, f.new_zeros(1))
         else:
             by_group = f[self._groups.order]
-            W = self_tuned_weights(self._search(by_group), self.sigma_neighbor)  # Algorithm 1, step 1
+            W = self_tuned_weights(  # Algorithm 1, step 1
+                self._search(by_group),
+                self.sigma_neighbor,
+                symmetrize=self.symmetrize,
+                self_weight=self.self_weight,
+            )
             system = PointIntegralSystem(W, self.coupling, self.mass)
             built = time.perf_counter()
             v = (f - Z)[self._groups.order]  # eq. (22)
@@ -196,7 +228,6 @@ class ManifoldRegularizer:
             energy = _energy_ratio(system, solution.value, by_group)
         solved = time.perf_counter()
         self._target, self._Z = target, Z
-        self._report(solution)
         spread = float(torch.linalg.vector_norm(f - f.mean(0)))
         update = Update(
             status=solution.status.name,
@@ -209,6 +240,7 @@ class ManifoldRegularizer:
             seconds={"graph": built - started, "solve": solved - built},
         )
         self.log.append(update)
+        self._report(solution)
         return update
 
     def penalty(self, features: Tensor, index: Tensor) -> Tensor:
@@ -278,13 +310,10 @@ class ManifoldRegularizer:
 
     def settings(self) -> dict[str, Any]:
         """The numbers that define the method, by name."""
-        names = "mu lambda_tilde n_neighbors sigma_neighbor epochs_per_update max_steps tol mass input_scale"
-        return {name: getattr(self, name) for name in names.split()}
+        return {name: getattr(self, name) for name in SETTINGS}
 
     def _checked_features(self, features: Tensor) -> Tensor:
-        if isinstance(features, Tensor) and features.dtype in (torch.float16, torch.bfloat16):
-            features = features.float()
-        f = checked_points(features, "features")
+        f = checked_points(_at_least_single(features), "features")
         n = len(self.inputs)
         if len(f) != n:
             raise InputError(
@@ -313,11 +342,7 @@ class ManifoldRegularizer:
         )
 
     def _fingerprint(self) -> str:
-        """What the state belongs to: a hash of inputs and groups."""
-        digest = hashlib.sha256(str(tuple(self.inputs.shape)).encode())
-        digest.update(self.inputs.cpu().contiguous().numpy().tobytes())
-        digest.update(self.groups.cpu().numpy().tobytes())
-        return digest.hexdigest()
+        return fingerprint(self.inputs, self.groups)
 
     def _after_first_step(self, value: Tensor | None, name: str) -> Tensor:
         if value is None:
@@ -330,3 +355,17 @@ def _energy_ratio(system: PointIntegralSystem, u: Tensor, f: Tensor, columns: in
     some = slice(None, None, max(1, f.shape[1] // columns))
     u, f = u[:, some].contiguous(), f[:, some].contiguous()
     return system.dirichlet_energy(u) / max(system.dirichlet_energy(f), torch.finfo(f.dtype).tiny)
+
+
+def fingerprint(inputs: Tensor, groups: Tensor) -> str:
+    """A hash of a data set: what a saved state belongs to."""
+    digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
+    for part in (inputs, groups):
+        digest.update(part.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _at_least_single(values: Tensor) -> Tensor:
+    """Half precision becomes float32: distances and the solve need the digits."""
+    half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
+    return values.float() if half else values

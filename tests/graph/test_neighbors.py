@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from clouds import cloud, uneven_groups
-from reference import distances, nearest
-from words import exactly
 
+from clouds import cloud, uneven_groups
 from ldmnet import InputError, knn
 from ldmnet.graph import neighbors as module
 from ldmnet.graph.groups import Groups
+from reference import distances, nearest
+from words import exactly
 
 
 def true_distances(points):
@@ -135,7 +135,9 @@ def test_blocks_do_not_change_the_answer(monkeypatch, block_bytes):
 def test_a_repeated_search_is_knn_on_inputs_and_features(monkeypatch, dtype, cached):
     if not cached:
         monkeypatch.setattr(module, "CACHE_BYTES", 0)
-    labels = torch.tensor([3] * 50 + [1] * 30 + [7] * 30 + [2] + [5] * 4)[torch.randperm(115, generator=torch.Generator().manual_seed(0))]
+    labels = torch.tensor([3] * 50 + [1] * 30 + [7] * 30 + [2] + [5] * 4)[
+        torch.randperm(115, generator=torch.Generator().manual_seed(0))
+    ]
     groups = Groups(labels)
     inputs = pixels(115, 30).to(dtype)
     search = module.NeighborSearch(groups, 8, inputs)
@@ -212,6 +214,14 @@ def test_points_not_finite(bad):
     points[[2, 7], 1] = bad
     with pytest.raises(InputError, match=exactly("points has NaN or infinite values in 2 of its 10 rows.")):
         knn(points, 1)
+
+
+def test_points_too_large_for_their_type():
+    points = torch.tensor([[0.0, 1e20], [0.0, 0.0]])
+    words = "points has values up to 1.0e+20: too large for distances in torch.float32."
+    with pytest.raises(InputError, match=exactly(words)):
+        knn(points, 1)
+    assert knn(points.double(), 1).distance.flatten().tolist() == pytest.approx([1e20, 1e20], rel=1e-6)
 
 
 def test_groups_not_integers():

@@ -1,12 +1,14 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from clouds import circle, cloud, sphere, uneven_groups
-from reference import laplacian, weights
-from words import exactly
 
+from clouds import circle, cloud, sphere, uneven_groups
 from ldmnet import InputError, Neighbors, heat_weights, knn, self_tuned_weights
 from ldmnet.graph.weights import local_scale
+from reference import laplacian, weights
+from words import exactly
 
 
 def dense(W):
@@ -110,16 +112,41 @@ def test_constant_features_have_weight_one(value):
 def test_sigma_is_the_distance_to_the_neighbour_the_point_itself_not_counted():
     points = torch.tensor([[0.0], [1.0], [3.0], [7.0], [20.0]])
     found = knn(points, 4, torch.tensor([0, 0, 0, 0, 1]))
-    floor = 1e-4 * (3 + 2 + 3 + 6) / 5
     sigma = local_scale(found, 2)
-    np.testing.assert_allclose(sigma.numpy(), [3, 2, 3, 6, floor], rtol=1e-6)
+    np.testing.assert_allclose(sigma[:4].numpy(), [3, 2, 3, 6], rtol=1e-6)
+    assert 0 < sigma[4] < 1e-6  # alone: no scale, but nothing is divided by zero
     np.testing.assert_allclose(local_scale(found, 4)[:4].numpy(), [7, 6, 4, 7], rtol=1e-6)  # the farthest there is
+
+
+def test_sigma_among_duplicates_is_a_small_part_of_the_neighbourhood():
+    points = torch.tensor([[0.0], [0.0], [0.0], [5.0]], dtype=torch.float64)
+    np.testing.assert_allclose(local_scale(knn(points, 3), 2).numpy(), [5e-4, 5e-4, 5e-4, 5], rtol=1e-12)
+
+
+def test_a_groups_weights_do_not_depend_on_the_scale_of_another():
+    small, groups = cloud(40, 3), torch.arange(80) // 40
+    alone = dense(self_tuned_weights(knn(small, 10), 5))
+    beside = dense(self_tuned_weights(knn(torch.cat([small, 1e7 * cloud(40, 3, seed=1)]), 10, groups), 5))
+    torch.testing.assert_close(beside[:40, :40], alone, rtol=1e-9, atol=1e-12)
+
+
+def test_symmetrised_by_the_mean_halves_what_one_side_chose():
+    points = torch.tensor([[0.0], [1.0], [3.0], [7.0]], dtype=torch.float64)
+    found = knn(points, 1)  # 0-1 both ways, 2 -> 1, 3 -> 2
+    most, mean = (dense(self_tuned_weights(found, 1, symmetrize=how)) for how in ("max", "mean"))
+    assert torch.equal(mean, mean.T)
+    torch.testing.assert_close(mean[0, 1], most[0, 1])
+    torch.testing.assert_close(mean[[1, 2], [2, 3]], most[[1, 2], [2, 3]] / 2)
+    assert (mean.diagonal() == 1).all()
+    assert (dense(self_tuned_weights(found, 1, self_weight=0.0)).diagonal() == 0).all()
+    with pytest.raises(InputError, match=exactly("symmetrize must be 'max' or 'mean', got 'sum'.")):
+        self_tuned_weights(found, 1, symmetrize="sum")
 
 
 def test_heat_weights_by_hand_and_for_all_pairs():
     points = cloud(30, 3)
     W = dense(heat_weights(knn(points, 29), 0.7))
-    torch.testing.assert_close(W, torch.exp(-torch.cdist(points, points) ** 2 / 2.8))
+    torch.testing.assert_close(W, torch.exp(-(torch.cdist(points, points) ** 2) / 2.8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -150,7 +177,7 @@ def test_theorem_2_the_residual_of_the_integral_approximation_falls_with_t():
         R = dense(heat_weights(found, t)) * (2 * torch.pi / n / (4 * torch.pi * t) ** 0.5)
         residual = R @ laplace_u + (R.sum(1) * u - R @ u) / t
         residuals.append(float(residual.square().mean().sqrt()))
-    for larger, smaller in zip(residuals, residuals[1:], strict=False):
+    for larger, smaller in itertools.pairwise(residuals):
         assert smaller < larger / 2**0.5  # the theorem's O(t^(1/4)) for every factor of four; in truth O(t)
     assert residuals[-1] < 0.01
 
@@ -165,9 +192,7 @@ def test_sigma_neighbor_out_of_range():
     found = knn(cloud(30), 5)
     with pytest.raises(InputError, match=exactly("sigma_neighbor must be at least 1, got 0.")):
         self_tuned_weights(found, 0)
-    words = (
-        "sigma_neighbor is 10 but the graph has only 5 neighbours a point. Search for at least that many."
-    )
+    words = "sigma_neighbor is 10 but the graph has only 5 neighbours a point. Search for at least that many."
     with pytest.raises(InputError, match=exactly(words)):
         self_tuned_weights(found)
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from clouds import cloud
-from reference import solve
 
+from clouds import cloud
 from ldmnet import PointIntegralSystem, Status, knn, pcg, self_tuned_weights
 from ldmnet.graph.groups import Groups
 from ldmnet.pim import grouped, solve_grouped
+from reference import solve
 
 MASSES = ("consistent", "lumped")
 SIZES = (25, 25, 40, 1, 1, 2, 12, 40)

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import torch
+
 from clouds import cloud
+from ldmnet import InputError, PointIntegralSystem, knn, self_tuned_weights
 from reference import laplacian, matrices
 from words import exactly
-
-from ldmnet import InputError, PointIntegralSystem, knn, self_tuned_weights
 
 MASSES = ("consistent", "lumped")
 

@@ -1,14 +1,14 @@
 import pytest
 import torch
-from clouds import cloud
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-from words import exactly
 
+from clouds import cloud
 from ldmnet import IndexedDataset, InputError, sweep
 from ldmnet.networks import initialize, mlp, set_dropout
 from ldmnet.training import FeatureTap, evaluate
+from words import exactly
 
 
 def network(dropout=0.0):

@@ -5,17 +5,17 @@ import re
 import numpy as np
 import pytest
 import torch
-from clouds import cloud
-from reference import ReferenceLDMNet
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
-from words import exactly
 
+from clouds import cloud
 from ldmnet import DivergenceError, InputError, ManifoldRegularizer, Method, TrainSettings, fit
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.seeds import generator
-from ldmnet.training.stability import feature_curvature, largest_stable_mu
+from ldmnet.training.stability import feature_curvature, largest_stable_mu, stable_mu
+from reference import ReferenceLDMNet
+from words import exactly
 
 N = 40
 SMALL = {"n_neighbors": 6, "sigma_neighbor": 4}
@@ -329,7 +329,7 @@ def test_mu_too_large_names_mu_and_the_last_good_checkpoint(tmp_path):
     model, path = linear_network(), tmp_path / "run.pt"
     method = Method("ldmnet", mu=100.0, lambda_tilde=500.0, **SMALL)
     x, _ = data()
-    limit = largest_stable_mu(feature_curvature(model, x[:16], "features"), 0.05, 0.9)
+    limit = stable_mu(model, x, "features", 0.05, 0.9, settings().batch_size)
     assert limit < 100
     snapshots = [weights(model)]
     with pytest.raises(DivergenceError) as caught:
@@ -373,6 +373,28 @@ def test_divergence_is_always_a_divergence_error_that_names_mu(mu, m, batch_size
     with pytest.raises(DivergenceError, match=re.escape(f"Lower mu: it is {mu:g},")):
         run(method, model, train=(x, data()[1]), settings=settings(epochs=40, lr=lr, batch_size=batch_size))
     assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_the_mu_advised_is_measured_on_weights_that_have_not_run_away():
+    x = 3 * cloud(N, 6, dtype=torch.float32)
+    for mu, lr, batch_size in ((1000.0, 0.01, 40), (1000.0, 0.01, 20), (1e6, 1.0, 40)):
+        model = leaky_network()
+        limit = largest_stable_mu(feature_curvature(model, x[:batch_size], "features"), lr, 0.9)
+        method = Method("ldmnet", mu=mu, lambda_tilde=5 * mu, **SMALL)
+        changes = settings(epochs=40, lr=lr, batch_size=batch_size, lr_drop_after=1.0)
+        with pytest.raises(DivergenceError) as caught:
+            run(method, model, train=(x, data()[1]), settings=changes)
+        advised = float(re.search(r"only below about (\S+)\.( |$)", str(caught.value)).group(1))
+        assert 0.01 * limit < advised <= limit
+
+
+def test_auto_takes_its_share_of_the_largest_stable_mu():
+    model, (x, _) = linear_network(), data()
+    limit = stable_mu(model, x, "features", 0.05, 0.9, settings().batch_size)
+    result = run(Method("ldmnet", mu="auto", lambda_tilde="auto", **SMALL), model, settings=settings(epochs=1, lr=0.05))
+    assert result.method.mu == pytest.approx(limit / 45)
+    assert result.method.lambda_tilde == pytest.approx(limit / 9)
+    assert (result.regularizer.mu, result.regularizer.lambda_tilde) == (result.method.mu, result.method.lambda_tilde)
 
 
 def test_weights_that_overflow_in_the_last_batch_of_an_epoch_are_not_kept(tmp_path):
@@ -427,6 +449,12 @@ def test_data_that_cannot_be_used(train, words):
 def test_a_data_set_with_labels_that_are_no_integers():
     with pytest.raises(InputError, match=re.escape("data: labels must be integers")):
         run(Method(), train=FloatLabels())
+
+
+def test_a_label_beyond_the_models_outputs():
+    words = "data: the label 3 does not fit a model of 3 outputs."
+    with pytest.raises(InputError, match=exactly(words)):
+        run(LDMNET, train=(X, Y + 1))
 
 
 def test_no_layer_of_that_name():

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from clouds import cloud
-from words import exactly
 
+from clouds import cloud
 from ldmnet import InputError, ManifoldRegularizer, Method
 from ldmnet.training.methods import METHODS, control, dropout, ldmnet, weight_decay
+from words import exactly
 
 INPUTS, LABELS = cloud(30, 5), torch.arange(30) % 3
 

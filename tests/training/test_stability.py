@@ -1,8 +1,8 @@
 import pytest
 import torch
-from clouds import cloud
 from torch import nn
 
+from clouds import cloud
 from ldmnet import ManifoldRegularizer
 from ldmnet.networks import FeatureNet, initialize, mlp, set_dropout
 from ldmnet.training.stability import feature_curvature, largest_stable_mu
@@ -16,7 +16,12 @@ def jacobian(model, x, layer):
     for value in f:
         grads = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True)
         rows.append(
-            torch.cat([torch.zeros_like(w).flatten() if g is None else g.flatten() for g, w in zip(grads, weights, strict=True)])
+            torch.cat(
+                [
+                    torch.zeros_like(w).flatten() if g is None else g.flatten()
+                    for g, w in zip(grads, weights, strict=True)
+                ]
+            )
         )
     return torch.stack(rows)
 

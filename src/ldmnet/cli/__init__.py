@@ -6,6 +6,7 @@ import click
 
 import ldmnet
 from ldmnet.cli.experiments import demo, reproduce, table
+from ldmnet.cli.faces import faces
 from ldmnet.cli.options import Sentences
 
 
@@ -15,5 +16,5 @@ def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
 
 
-for command in (demo, reproduce, table):
+for command in (demo, reproduce, table, faces):
     main.add_command(command)

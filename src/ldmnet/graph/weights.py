@@ -7,6 +7,7 @@ same weight seen from either end and the maximum is the union of the two directe
 from __future__ import annotations
 
 import warnings
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,24 +15,29 @@ from torch import Tensor
 from ldmnet.errors import InputError
 from ldmnet.graph.neighbors import Neighbors
 
-SIGMA_FLOOR = 1e-4  # of the mean local scale: duplicates get weight 1 instead of 0/0
+Symmetrize = Literal["max", "mean"]
+SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
 
 
-def self_tuned_weights(neighbors: Neighbors, sigma_neighbor: int = 10) -> Tensor:
+def self_tuned_weights(
+    neighbors: Neighbors, sigma_neighbor: int = 10, *, symmetrize: Symmetrize = "max", self_weight: float = 1.0
+) -> Tensor:
     """W of eq. (23): exp(-|p - q|^2 / (sigma(p) sigma(q))), sigma the distance to a near neighbour.
 
     Args:
         neighbors: the graph's edges, from `knn`.
         sigma_neighbor: which neighbour gives the local scale, the point itself not counted; where there are
             fewer, the farthest does.
+        symmetrize: "max" keeps an edge's weight if either end chose the other; "mean" halves it if only one did.
+        self_weight: W_ii.
 
     Returns:
-        (n, n) sparse CSR, symmetric, ones on the diagonal.
+        (n, n) sparse CSR, symmetric.
     """
     sigma = local_scale(neighbors, sigma_neighbor)
     rows, cols, distance = _edges(neighbors)
     scaled = (distance / sigma[rows]) * (distance / sigma[cols])
-    return _symmetric(rows, cols, torch.exp(-scaled), len(sigma))  # eq. (23)
+    return _symmetric(rows, cols, torch.exp(-scaled), len(sigma), symmetrize, self_weight)  # eq. (23)
 
 
 def heat_weights(neighbors: Neighbors, t: float) -> Tensor:
@@ -51,7 +57,7 @@ def heat_weights(neighbors: Neighbors, t: float) -> Tensor:
 
 
 def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
-    """sigma(p) of eq. (23), (n,): floored relative to the cloud's mean scale, never zero."""
+    """sigma(p) of eq. (23), (n,): floored relative to the neighbourhood's size, never zero."""
     if sigma_neighbor < 1:
         raise InputError(f"sigma_neighbor must be at least 1, got {sigma_neighbor}.")
     if sigma_neighbor > neighbors.distance.shape[1]:
@@ -59,10 +65,10 @@ def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
             f"sigma_neighbor is {sigma_neighbor} but the graph has only {neighbors.distance.shape[1]} neighbours "
             "a point. Search for at least that many."
         )
-    near = neighbors.distance[:, :sigma_neighbor]
-    sigma = near.masked_fill(near.isinf(), 0).amax(1)  # ascending: the last finite one
-    floor = SIGMA_FLOOR * float(sigma.mean())  # DEVIATION(2)
-    return sigma.clamp(min=max(floor, torch.finfo(sigma.dtype).tiny ** 0.5))
+    finite = neighbors.distance.masked_fill(neighbors.distance.isinf(), 0)
+    sigma = finite[:, :sigma_neighbor].amax(1)  # ascending: the last finite one
+    floor = SIGMA_FLOOR * finite.amax(1)  # DEVIATION(2)
+    return torch.maximum(sigma, floor).clamp(min=torch.finfo(sigma.dtype).tiny ** 0.5)
 
 
 def _edges(neighbors: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,15 +78,22 @@ def _edges(neighbors: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
     return rows, neighbors.index[present], neighbors.distance[present]
 
 
-def _symmetric(rows: Tensor, cols: Tensor, weight: Tensor, n: int) -> Tensor:
-    """The union of an edge list with its transpose, and ones on the diagonal, as sorted CSR."""
+def _symmetric(
+    rows: Tensor, cols: Tensor, weight: Tensor, n: int, symmetrize: Symmetrize = "max", self_weight: float = 1.0
+) -> Tensor:
+    """The union of an edge list with its transpose, and the diagonal, as sorted CSR."""
+    if symmetrize not in ("max", "mean"):
+        raise InputError(f"symmetrize must be 'max' or 'mean', got {symmetrize!r}.")
     everyone = torch.arange(n, device=rows.device)
     key = torch.cat([rows * n + cols, cols * n + rows, everyone * (n + 1)])
-    weight = torch.cat([weight, weight, weight.new_ones(n)])
+    weight = torch.cat([weight, weight, weight.new_full((n,), self_weight)])
     key, by_key = key.sort()
     first = torch.ones_like(key, dtype=torch.bool)
     first[1:] = key[1:] != key[:-1]  # an edge that is there in both directions has one weight
     key, weight = key[first], weight[by_key[first]]
+    if symmetrize == "mean":
+        chosen_by = torch.diff(first.nonzero().squeeze(1), append=first.new_full((1,), len(first), dtype=torch.int64))
+        weight = torch.where(key % (n + 1) == 0, weight, weight * chosen_by / 2)
     row_start = torch.searchsorted(key, torch.arange(n + 1, device=key.device) * n)
     return csr(row_start, key % n, weight, n)
 

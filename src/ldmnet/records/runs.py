@@ -66,9 +66,8 @@ class RunSettings:
             raise InputError(f"there is no network {self.net!r}. The networks: {', '.join(NETWORKS)}.")
 
     def hash(self) -> str:
-        """Twelve hex digits. Fields at their default do not enter, so a new one leaves old runs' names alone."""
-        text = json.dumps(_departures(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Twelve hex digits, see `settings_hash`."""
+        return settings_hash(self)
 
 
 @dataclass(frozen=True)
@@ -216,17 +215,30 @@ def _measured(settings: RunSettings, data: TrainingData, result: Fit) -> Record:
         "hash": settings.hash(),
         "settings": asdict(settings),
         "loss_curve": [float(f"{e.loss:.4g}") for e in result.history],
+        "mu": result.method.mu,
+        "lambda_tilde": result.method.lambda_tilde,
         "solver": sorted({u.status for u in updates}),
         "seconds": {phase: round(spent, 2) for phase, spent in result.seconds.items()},
         "threads": settings.threads,
-        "versions": {
-            "ldmnet": ldmnet.__version__,
-            "torch": torch.__version__.split("+")[0],
-            "numpy": numpy.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
         "data_note": data.note,
     }
+
+
+def versions() -> dict[str, str]:
+    """The versions that a run's numbers may depend on."""
+    return {
+        "ldmnet": ldmnet.__version__,
+        "torch": torch.__version__.split("+")[0],
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def settings_hash(settings: Any) -> str:
+    """Twelve hex digits. Fields at their default do not enter, so a new one leaves old runs' names alone."""
+    text = json.dumps(_departures(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _departures(value: Any) -> dict[str, Any]:

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ldmnet.records.runs import Record, Run, append_record, execute, read_records
+from ldmnet.records.runs import Record, append_record, execute, read_records
 from ldmnet.training.history import Epoch
 
 _epochs_done: Synchronized[int] | None = None
 
 
+class Job(Protocol):
+    """What a sweep asks of a run: its place in a table, and settings with a `hash()` and the epochs in `train`."""
+
+    @property
+    def table(self) -> str: ...  # noqa: D102
+    @property
+    def row(self) -> str: ...  # noqa: D102
+    @property
+    def settings(self) -> Any: ...  # noqa: D102
+
+
+JobT = TypeVar("JobT", bound=Job)
+
+
 def sweep_runs(
-    runs: Sequence[Run],
+    runs: Sequence[JobT],
     *,
     runs_dir: Path,
     results: Path,
     data_dir: str | Path | None = None,
     jobs: int = 1,
     console: Console | None = None,
+    work: Callable[..., Record] = execute,
 ) -> list[Record]:
     """Run what is not yet recorded, and return the records of all, in the runs' order.
 
@@ -35,6 +51,7 @@ def sweep_runs(
         data_dir: where the data is.
         jobs: processes side by side.
         console: where the progress goes.
+        work: what runs one of them, called as `execute` is; a function of a module, since processes are spawned.
     """
     console = console or Console(stderr=True)
     recorded = {_key(r): r for r in read_records([results])} if results.exists() else {}
@@ -58,13 +75,13 @@ def sweep_runs(
         ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=(counter,)) as pool,
     ):
         task = progress.add_task(f"{len(todo)} runs ({len(found)} done before)", total=total)
-        waiting: dict[Future[Record], Run] = {}
+        waiting: dict[Future[Record], JobT] = {}
         queue = list(todo)
         try:
             while queue or waiting:
                 while queue and len(waiting) < jobs:
                     run = queue.pop(0)
-                    waiting[pool.submit(_work, run, runs_dir, data_dir)] = run
+                    waiting[pool.submit(_work, work, run, runs_dir, data_dir)] = run
                 finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                 progress.update(task, completed=counter.value)
                 for future in finished:
@@ -91,11 +108,11 @@ def _count(epoch: Epoch) -> None:
         _epochs_done.value += 1
 
 
-def _work(run: Run, runs_dir: Path, data_dir: str | Path | None) -> Record:
-    return execute(run, runs_dir=runs_dir, data_dir=data_dir, on_epoch=_count)
+def _work(work: Callable[..., Record], run: Job, runs_dir: Path, data_dir: str | Path | None) -> Record:
+    return work(run, runs_dir=runs_dir, data_dir=data_dir, on_epoch=_count)
 
 
-def _run_key(run: Run) -> tuple[str, str, str]:
+def _run_key(run: Job) -> tuple[str, str, str]:
     return run.table, run.row, run.settings.hash()
 
 
@@ -105,5 +122,6 @@ def _key(record: Record) -> tuple[str, str, str]:
 
 def _line(record: Record, done: int, total: int) -> str:
     seconds = sum(record["seconds"].values())
-    where = f"{record['table']} {record['per_class']} a class, {record['method']}, seed {record['seed']}"
+    size = "" if record["per_class"] is None else f" {record['per_class']} a class"
+    where = f"{record['table']}{size}, {record['method']}, seed {record['seed']}"
     return f"{done}/{total}  {where}: {record['accuracy']:.2f} %  ({seconds:.0f} s)"

@@ -47,8 +47,10 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     missing = [key for key in KEYS if key not in state]
     if missing:
         raise StateError(f"{path} is not a whole checkpoint: it lacks {', '.join(missing)}.")
-    theirs = state["settings"]
-    changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in settings.items() if theirs.get(k) != v]
+    theirs = dict(state["settings"])
+    if theirs.pop("data", None) != settings.get("data"):
+        raise StateError(f"{path} was written for other training data. Delete it, or choose another checkpoint path.")
+    changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in settings.items() if k != "data" and theirs.get(k) != v]
     if changed:
         raise StateError(
             f"{path} belongs to another run: {', '.join(changed)}. Delete it, or choose another checkpoint path."

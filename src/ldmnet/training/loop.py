@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from torch.utils.data import Dataset
 
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.networks import set_dropout
-from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.regularizer import ManifoldRegularizer, fingerprint
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.checkpoint import load_checkpoint, save_checkpoint
 from ldmnet.training.features import FeatureTap, evaluate, named_layer, sweep
 from ldmnet.training.history import Epoch
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import EpochBar, OnEpoch
-from ldmnet.training.stability import feature_curvature, largest_stable_mu
+from ldmnet.training.stability import stable_mu
 
 Data = tuple[Any, Any] | Dataset[tuple[Any, Any]]
 
@@ -72,6 +72,7 @@ class Fit:
 
     Attributes:
         model: the trained network.
+        method: the method, with numbers in place of "auto".
         history: one `Epoch` an epoch.
         regularizer: the regulariser with its log, where the method has one.
         train_loss: softmax loss on the training set after training, in eval mode.
@@ -81,6 +82,7 @@ class Fit:
     """
 
     model: nn.Module
+    method: Method
     history: list[Epoch]
     regularizer: ManifoldRegularizer | None
     train_loss: float
@@ -131,6 +133,7 @@ def fit(
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=torch.channels_last)
     held_out = None if validation is None else as_tensors(validation, "validation", device)
+    method = method.resolved(lambda: stable_mu(model, x, layer, settings.lr, settings.momentum, settings.batch_size))
     run = _Run(
         model=model,
         x=x,
@@ -145,9 +148,11 @@ def fit(
             weight_decay=method.torch_weight_decay,
         ),
         draw=generator(settings.seed, "batches"),
-        settings_saved={**asdict(settings), **asdict(method), "layer": layer, "n": len(x)},
+        settings_saved={**asdict(settings), **asdict(method), "layer": layer},
         checkpoint=None if checkpoint is None else Path(checkpoint),
     )
+    if run.checkpoint is not None:
+        run.settings_saved["data"] = fingerprint(x, y)
     bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else None):
         torch.manual_seed(derive_seed(settings.seed, "dropout"))
@@ -157,7 +162,7 @@ def fit(
         else:
             with bar:
                 _train(run, held_out, bar)
-    result = Fit(model, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds)
+    result = Fit(model, method, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds)
     if test is not None:
         started = time.perf_counter()
         result.test_loss, result.test_accuracy = evaluate(model, *as_tensors(test, "test", device))
@@ -230,54 +235,16 @@ class _Run:
 
 def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch | None) -> None:
     """Algorithm 1: every M epochs the dual step, the graph and alpha; in between SGD with the penalty."""
-    model, regularizer, optimizer = run.model, run.regularizer, run.optimizer
-    n, largest_label = len(run.x), int(run.y.max())
     while run.epoch < run.settings.epochs:
         run.keep_weights()
-        if regularizer is not None and regularizer.due(run.epoch):
-            started = time.perf_counter()
-            features = sweep(model, run.x, layer=run.layer)
-            run.seconds["sweep"] += time.perf_counter() - started
-            try:
-                update = regularizer.step(features)  # Algorithm 1, steps 4, 1 and 2
-            except InputError as error:  # the features overflowed
-                raise (_divergence(run) if run.epoch else error) from error
-            for phase, spent in update.seconds.items():
-                run.seconds[phase] = run.seconds.get(phase, 0.0) + spent
-        lr = run.settings.lr_at(run.epoch)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        started = time.perf_counter()
-        loss_sum, penalty_sum, correct = run.x.new_zeros(()), run.x.new_zeros(()), run.x.new_zeros(())
-        model.train()
-        with FeatureTap(model, run.layer) as tap:
-            for index, x, y in run.batches():  # Algorithm 1, step 3
-                logits, features = tap(x)
-                if logits.shape[1] <= largest_label:
-                    raise InputError(
-                        f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs."
-                    )
-                loss = F.cross_entropy(logits, y)
-                loss_sum += loss.detach() * len(index)
-                if regularizer is not None:
-                    penalty = regularizer.penalty(features, index)
-                    penalty_sum += penalty.detach() * len(index)
-                    loss = loss + penalty  # eq. (10)
-                correct += (logits.detach().argmax(1) == y).sum()
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-        run.seconds["train"] += time.perf_counter() - started
-        epoch = Epoch(
-            run.epoch,
-            lr,
-            float(loss_sum) / n,
-            float(penalty_sum) / n,
-            float(correct) / n,
-            *_check(model, validation),
-        )
+        if run.regularizer is not None and run.regularizer.due(run.epoch):
+            _update(run, run.regularizer)  # steps 4, 1 and 2
+        epoch = _descend(run)  # step 3
         if not math.isfinite(epoch.loss + epoch.penalty) or not run.weights_are_finite():
             raise _divergence(run)
+        if validation is not None:
+            val_loss, val_accuracy = evaluate(run.model, *validation)
+            epoch = replace(epoch, val_loss=val_loss, val_accuracy=val_accuracy)
         run.history.append(epoch)
         run.epoch += 1
         if run.epoch % run.settings.checkpoint_every == 0 or run.epoch == run.settings.epochs:
@@ -286,23 +253,63 @@ def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoc
             on_epoch(epoch)
 
 
-def _check(model: nn.Module, validation: tuple[Tensor, Tensor] | None) -> tuple[float | None, float | None]:
-    return (None, None) if validation is None else evaluate(model, *validation)
+def _update(run: _Run, regularizer: ManifoldRegularizer) -> None:
+    """One outer iteration: sweep the features, then the regulariser's step."""
+    started = time.perf_counter()
+    features = sweep(run.model, run.x, layer=run.layer)
+    run.seconds["sweep"] += time.perf_counter() - started
+    try:
+        update = regularizer.step(features)
+    except InputError as error:  # the features overflowed
+        raise (_divergence(run) if run.epoch else error) from error
+    for phase, spent in update.seconds.items():
+        run.seconds[phase] = run.seconds.get(phase, 0.0) + spent
+
+
+def _descend(run: _Run) -> Epoch:
+    """One epoch of SGD on the loss and, where there is a regulariser, its penalty."""
+    model, regularizer, optimizer = run.model, run.regularizer, run.optimizer
+    lr, n, largest_label = run.settings.lr_at(run.epoch), len(run.x), int(run.y.max())
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    loss_sum, penalty_sum, correct = run.x.new_zeros(()), run.x.new_zeros(()), run.x.new_zeros(())
+    started = time.perf_counter()
+    model.train()
+    with FeatureTap(model, run.layer) as tap:
+        for index, x, y in run.batches():
+            logits, features = tap(x)
+            if logits.shape[1] <= largest_label:
+                raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
+            loss = F.cross_entropy(logits, y)
+            loss_sum += loss.detach() * len(index)
+            if regularizer is not None:
+                penalty = regularizer.penalty(features, index)
+                penalty_sum += penalty.detach() * len(index)
+                loss = loss + penalty  # eq. (10)
+            correct += (logits.detach().argmax(1) == y).sum()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    run.seconds["train"] += time.perf_counter() - started
+    return Epoch(run.epoch, lr, float(loss_sum) / n, float(penalty_sum) / n, float(correct) / n)
 
 
 def _divergence(run: _Run) -> DivergenceError:
     """Put the last good weights back, and say which of lr and mu to lower: mu, if SGD cannot follow the penalty."""
     lr, momentum = run.settings.lr_at(run.epoch), run.settings.momentum
     words = f"the loss is not finite in epoch {run.epoch} (counted from 0)."
-    limit = math.inf
+    limits = []
     for weights in (run.first_weights, run.good_weights):
         run.model.load_state_dict(weights)
         if run.regularizer is not None:
-            curvature = feature_curvature(run.model, run.x[: run.settings.batch_size], run.layer)
-            limit = min(limit, largest_stable_mu(curvature, lr, momentum) if math.isfinite(curvature) else 0)
+            batch = run.settings.batch_size
+            limits.append(stable_mu(run.model, run.x, run.layer, run.settings.lr, momentum, batch))
+    limit = 0.0
+    if limits:  # the last weights count unless they have run away already
+        limit = min(limits) if min(limits) > limits[0] / 100 else limits[0]
     if run.regularizer is not None and run.regularizer.mu > limit / 2:  # half: the curvature grows in training
         words += (
-            f" Lower mu: it is {run.regularizer.mu:g}, and at lr {lr:g} and momentum {momentum:g} "
+            f" Lower mu: it is {run.regularizer.mu:g}, and at lr {run.settings.lr:g} and momentum {momentum:g} "
             f"this network follows the penalty only below about {limit / 2:.2g}."
         )
     else:

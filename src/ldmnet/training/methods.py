@@ -6,13 +6,19 @@ switched off, so that a reader sees what the manifold adds to the proximal pull.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.weights import Symmetrize
 from ldmnet.pim.system import Mass
-from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.regularizer import SETTINGS, ManifoldRegularizer
+
+AUTO_SHARE = 1 / 45  # of the largest stable mu; what MNIST's printed and CIFAR-10's best settings have in common
+AUTO_COUPLING = 0.2  # mu / lambda_tilde there
 
 METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
 
@@ -25,25 +31,32 @@ class Method:
         name: one of `METHODS`.
         weight_decay_w: w of eq. (24), w |theta|^2.
         dropout: the rate of the network's DropOut layers.
-        mu: weight of the penalty; zero trains without one.
-        lambda_tilde: strength of the manifold term; zero is the control.
+        mu: weight of the penalty; zero trains without one. "auto" takes a share of the largest that SGD can
+            follow, measured on the network before training (see `ldmnet.training.stability`).
+        lambda_tilde: strength of the manifold term; zero is the control. "auto" is five times mu.
         mass: form of eq. (19).
         n_neighbors: neighbours a point.
         sigma_neighbor: which neighbour gives the local scale.
         epochs_per_update: the paper's M.
         input_scale: factor on the inputs in the graph's points.
+        symmetrize: how W is made symmetric.
+        self_weight: W_ii.
+        keep_dual: whether Z is kept from one update to the next.
     """
 
     name: str = "none"
     weight_decay_w: float = 0.0
     dropout: float = 0.0
-    mu: float = 0.0
-    lambda_tilde: float = 0.0
+    mu: float | Literal["auto"] = 0.0
+    lambda_tilde: float | Literal["auto"] = 0.0
     mass: Mass = "lumped"
     n_neighbors: int = 20
     sigma_neighbor: int = 10
     epochs_per_update: int = 2
     input_scale: float = 1.0
+    symmetrize: Symmetrize = "max"
+    self_weight: float = 1.0
+    keep_dual: bool = True
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:
@@ -52,7 +65,7 @@ class Method:
             raise InputError(f"weight_decay_w must be zero or above, got {self.weight_decay_w}.")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
-        if self.name in ("ldmnet", "control") and not self.mu > 0:
+        if self.name in ("ldmnet", "control") and self.mu != "auto" and not self.mu > 0:
             raise InputError(f"the method {self.name} needs mu above zero, got {self.mu}.")
         if self.name == "control" and self.lambda_tilde != 0:
             raise InputError("the control is the loop with the graph switched off: its lambda_tilde is zero.")
@@ -62,21 +75,19 @@ class Method:
         """What `torch.optim` calls weight_decay: the gradient of w |theta|^2 is 2 w theta."""
         return 2 * self.weight_decay_w
 
+    def resolved(self, stable_mu: Callable[[], float]) -> Method:
+        """This method with numbers in place of "auto", given what measures the largest stable mu."""
+        mu = AUTO_SHARE * stable_mu() if self.mu == "auto" else self.mu
+        return replace(
+            self, mu=mu, lambda_tilde=mu / AUTO_COUPLING if self.lambda_tilde == "auto" else self.lambda_tilde
+        )
+
     def regularizer(self, inputs: Tensor, labels: Tensor) -> ManifoldRegularizer | None:
         """The regulariser of this method for a training set, or None."""
         if self.mu == 0:
             return None
-        return ManifoldRegularizer(
-            inputs,
-            labels,
-            mu=self.mu,
-            lambda_tilde=self.lambda_tilde,
-            mass=self.mass,
-            n_neighbors=self.n_neighbors,
-            sigma_neighbor=self.sigma_neighbor,
-            epochs_per_update=self.epochs_per_update,
-            input_scale=self.input_scale,
-        )
+        options = {name: getattr(self, name) for name in SETTINGS if hasattr(self, name)}
+        return ManifoldRegularizer(inputs, labels, **options)
 
 
 def weight_decay(w: float) -> Method:

@@ -47,5 +47,11 @@ def largest_stable_mu(curvature: float, lr: float, momentum: float) -> float:
     return 2 * (1 + momentum) / (lr * max(curvature, 1e-30))
 
 
+def stable_mu(model: nn.Module, inputs: Tensor, layer: str, lr: float, momentum: float, batch_size: int = 100) -> float:
+    """The largest mu that SGD can follow on a network as it is, from a batch spread evenly over the inputs."""
+    batch = inputs[:: max(1, len(inputs) // batch_size)][:batch_size]
+    return largest_stable_mu(feature_curvature(model, batch, layer), lr, momentum)
+
+
 def _grad(out: Tensor, weights: list[nn.Parameter], *, retain: bool) -> tuple[Tensor | None, ...]:
     return torch.autograd.grad(out, weights, retain_graph=retain, allow_unused=True)

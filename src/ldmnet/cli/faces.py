@@ -1,0 +1,152 @@
+"""The command `ldmnet faces`: matching people, or anything else with an identity, across two modalities."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from ldmnet.cli.options import comma_list, cores, examples
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet faces --demo                       digits seen by two sensors, under two minutes",
+        "ldmnet faces yaleb --data-dir ~/data      Extended Yale B: tune on validation people, then ten splits",
+        "ldmnet faces cufs --methods pca,low_rank --splits 3",
+        "ldmnet faces mine.npz --gallery VIS --output out",
+        "ldmnet faces --casia ~/CASIA --fold all --features vgg.npz",
+    )
+)
+@click.argument("source", metavar="[TABLE|FILE.npz]", required=False)
+@click.option("--demo", is_flag=True, help="Digits seen by two simulated sensors: no files needed.")
+@click.option("--casia", type=click.Path(path_type=Path), help="Folder of CASIA NIR-VIS 2.0, by its own protocol.")
+@click.option("--fold", default="1", show_default=True, help="CASIA's fold: 1 to 10, dev or all.")
+@click.option("--features", type=click.Path(path_type=Path), help="CASIA's descriptors, .npz of x and path.")
+@click.option("--gallery", default=None, help="The gallery's modality in FILE.npz.  [default: first by name]")
+@click.option("--splits", type=click.IntRange(1), default=None, help="Splits of the people.  [default: 10; demo: 3]")
+@click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
+@click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 60]")
+@click.option("--tune/--no-tune", default=None, help="Choose settings on validation people.  [default: for a TABLE]")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")
+@click.option("--data-dir", type=click.Path(), default=None, help="Folder above faces/.  [default: $LDMNET_DATA]")
+@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True)
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), default=None,
+    help="Folder for Figure 2 and the CMC curves.  [default: none; demo: demo-faces]",
+)  # fmt: skip
+def faces(
+    source: str | None,
+    demo: bool,
+    casia: Path | None,
+    fold: str,
+    features: Path | None,
+    gallery: str | None,
+    splits: int | None,
+    methods: tuple[str, ...] | None,
+    epochs: int | None,
+    tune: bool | None,
+    jobs: int | None,
+    data_dir: str | None,
+    runs_dir: Path,
+    results: Path,
+    output: Path | None,
+) -> None:
+    """Match people across two modalities and compare the methods.
+
+    TABLE is yaleb (light from the front and from the side) or cufs (photos and sketches). FILE.npz holds x, identity,
+    modality and perhaps split (train, test, or train, gallery and probe). A person is identified by the nearest
+    gallery image by the cosine of the features; without a split nobody who is tested has been trained on.
+    """
+    from ldmnet.matching import METHODS
+    from ldmnet.paper import faces as experiments
+
+    if sum((source is not None, demo, casia is not None)) != 1:
+        raise click.UsageError("name one of: a TABLE (yaleb, cufs), a FILE.npz, --demo, --casia DIR.")
+    if features is not None and casia is None:
+        raise click.UsageError("--features goes with --casia; put other descriptors in FILE.npz as x.")
+    console, rows = Console(), methods or METHODS
+    for row in rows:
+        experiments.default_embedding(row)  # an unknown one ends here
+    if demo:
+        output = output or Path("demo-faces")
+        records = experiments.run_faces_demo(
+            output=output, console=console, threads=cores(), rows=rows, splits=splits or 3, epochs=epochs or 60
+        )
+    else:
+        where: dict[str, Any] = {"runs_dir": runs_dir, "results": results, "jobs": jobs or cores()}
+        what = experiments.Matching(
+            **_what(source, casia, fold, gallery, splits or 10, data_dir), **where, features=features,
+            epochs=epochs or experiments.EPOCHS,
+        )  # fmt: skip
+        tuned = source in experiments.TABLES if tune is None else tune
+        records = experiments.run_matching(what, rows, tuned=tuned)
+    console.print(summary(records))
+    for note in dict.fromkeys(record["data_note"] for record in records if record["data_note"]):
+        console.print(f"Note: {note}.", highlight=False, soft_wrap=True)
+    for picture in experiments.draw(records, output) if output else ():
+        console.print(str(picture), highlight=False, soft_wrap=True)
+
+
+def _what(
+    source: str | None, casia: Path | None, fold: str, gallery: str | None, splits: int, data_dir: str | None
+) -> dict[str, Any]:
+    """Table, data, splits and place of what is matched."""
+    from ldmnet.data.faces import read_match_npz
+    from ldmnet.matching.casia import FOLDS
+    from ldmnet.paper.faces import TABLES
+
+    if casia is not None:
+        if fold not in (*FOLDS, "all"):
+            raise click.BadParameter(f"--fold is 1 to 10, dev or all, got {fold}.")
+        folds = range(1, 11) if fold == "all" else [FOLDS.index(fold)]
+        return {"table": "casia", "data": "casia", "splits": folds, "data_dir": casia}
+    if source in TABLES:
+        return {"table": source, "data": source, "splits": range(splits), "data_dir": data_dir}
+    assert source is not None
+    if not source.endswith(".npz"):
+        raise click.BadParameter(f"there is no table {source!r}. Name {' or '.join(TABLES)}, or an .npz file.")
+    given = read_match_npz(source, gallery).split is not None
+    name = f"faces-{Path(source).stem}"
+    splits_here = [0] if given else range(splits)
+    return {"table": name, "data": "npz", "splits": splits_here, "data_dir": source, "gallery": gallery}
+
+
+def summary(records: Sequence[dict[str, Any]]) -> Table:
+    """Rank-1 and verification of every method, mean and deviation over the splits."""
+    from ldmnet.matching.embeddings import TITLES
+
+    first = records[0]
+    left_out = f", {first['left_out']} more of people outside it" if first["left_out"] else ""
+    table = Table(
+        title=f"{first['table']}: {first['n_test']} probes ({first['modalities'][1]}) against a gallery of "
+        f"{first['n_gallery']} ({first['modalities'][0]}){left_out}",
+        caption="Accepted at 1 % and 0.1 % false accepts. Means over the splits, ± their standard deviation.",
+    )
+    table.add_column("method")
+    for column in ("rank-1 %", "at 1 %", "at 0.1 %", "splits"):
+        table.add_column(column, justify="right")
+    table.add_column("settings")
+    by_row: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        by_row.setdefault(record["method"], []).append(record)
+    best = max(statistics.fmean(r["accuracy"] for r in found) for found in by_row.values())
+    for row, found in by_row.items():
+        accuracy = [record["accuracy"] for record in found]
+        mean = statistics.fmean(accuracy)
+        cell = f"[bold]{mean:.1f}[/]" if mean == best else f"{mean:.1f}"
+        cell += f" ± {statistics.stdev(accuracy):.1f}" if len(accuracy) > 1 else ""
+        rates = []
+        for rate in ("0.01", "0.001"):
+            shares = [r["verification"][rate] for r in found if r["verification"][rate] is not None]
+            rates.append(f"{statistics.fmean(shares):.1f}" if shares else "")
+        diverged = sum("diverged" in record for record in found)
+        settings = found[0]["selection"] + (f", {diverged} diverged" if diverged else "")
+        table.add_row(TITLES[row], cell, *rates, str(len(found)), settings)
+    return table

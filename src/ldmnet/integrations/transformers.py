@@ -1,0 +1,164 @@
+"""A Trainer of Hugging Face's transformers with the penalty in its loss. Needs the extra `transformers`.
+
+    trainer = ManifoldTrainer(
+        model, args, train_dataset=rows, layer="pre_classifier", settings={"mu": 0.01, "lambda_tilde": 0.05}
+    )
+
+`ManifoldMixin` does the same for a Trainer of one's own: `class Mine(ManifoldMixin, MyTrainer)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ldmnet.errors import InputError, StateError, missing_extra
+from ldmnet.integrations.tapping import step_is_missing, tapped
+from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.training.features import evaluating, named_layer
+
+try:
+    from transformers import Trainer, TrainerCallback
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+except ImportError as error:
+    raise missing_extra("transformers with accelerate", "transformers") from error
+
+INDEX = "sample_index"
+STATE = "ldmnet.pt"
+
+
+class ManifoldMixin:
+    """The penalty for a `Trainer`; it stands before the Trainer among a class's bases.
+
+    Args:
+        args: what the Trainer takes.
+        layer: the name of the model's feature layer; its output is one tensor.
+        settings: `mu`, `lambda_tilde` and what else `ManifoldRegularizer` takes.
+        inputs: (n, ...) numbers that stand for the samples in the graph; None builds it on the features alone.
+        groups: (n,) classes; unless given, the rows' "labels" or "label".
+        options: what the Trainer takes by name.
+
+    Attributes:
+        regularizer: made when training starts.
+    """
+
+    regularizer: ManifoldRegularizer
+
+    def __init__(
+        self: Any,
+        *args: Any,
+        layer: str,
+        settings: Mapping[str, Any],
+        inputs: Tensor | None = None,
+        groups: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        if self.args.world_size > 1:
+            raise InputError(f"ManifoldTrainer trains in one process, got {self.args.world_size}.")
+        named_layer(self.model, layer)
+        self.layer = layer
+        self.model_accepts_loss_kwargs = False  # a mean over the batch, which accumulation divides like the penalty
+        n = len(self.train_dataset)
+        self._settings = dict(settings) if inputs is not None else {**settings, "input_scale": 0.0}
+        self._inputs = torch.zeros(n, 1) if inputs is None else inputs
+        self._groups = _labels(self.train_dataset) if groups is None else groups
+        self.train_dataset = _IndexedRows(self.train_dataset)
+        self.add_callback(_Updates(self))
+
+    def train(self: Any, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
+        """Train as the Trainer does; a checkpoint brings the regulariser's state with it."""
+        self.regularizer = ManifoldRegularizer(self._inputs.to(self.args.device), self._groups, **self._settings)
+        if resume_from_checkpoint:
+            last = resume_from_checkpoint is True
+            folder = get_last_checkpoint(self.args.output_dir) if last else resume_from_checkpoint
+            path = Path(folder or self.args.output_dir) / STATE
+            if not path.exists():
+                raise StateError(f"{path} is missing: the checkpoint was not written by a ManifoldTrainer.")
+            self.regularizer.load_state_dict(torch.load(path, weights_only=True, map_location=self.args.device))
+        return super().train(resume_from_checkpoint, **options)  # type: ignore[misc]
+
+    def compute_loss(self: Any, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
+        """The Trainer's loss, plus the penalty when training."""
+        index = inputs.pop(INDEX, None)
+        if index is None or not model.training:
+            return super().compute_loss(model, inputs, return_outputs, **rest)  # type: ignore[misc]
+        with tapped(self.model, self.layer) as features:
+            loss, outputs = super().compute_loss(model, inputs, True, **rest)  # type: ignore[misc]
+            penalty = self.regularizer.penalty(features(), index)
+        if self.compute_loss_func is not None:  # whose loss the Trainer does not divide
+            penalty = penalty / self.current_gradient_accumulation_steps
+        return (loss + penalty, outputs) if return_outputs else loss + penalty
+
+    @torch.no_grad()
+    def swept_features(self: Any) -> Tensor:
+        """The features of the whole training set, in its order, in eval mode."""
+        out: Tensor | None = None
+        found = torch.zeros(len(self.train_dataset), dtype=torch.bool)
+        with evaluating(self.model), tapped(self.model, self.layer) as features:
+            for batch in self.get_eval_dataloader(self.train_dataset):
+                batch = self._prepare_inputs(batch)
+                index = batch.pop(INDEX)
+                self.model(**batch)
+                piece = features()
+                out = piece.new_empty(len(found), piece.shape[1]) if out is None else out
+                out[index] = piece
+                found[index.cpu()] = True
+        if out is None or not found.all():
+            raise InputError(
+                f"{int((~found).sum())} of {len(found)} training samples were left out of the sweep. "
+                "Set dataloader_drop_last=False."
+            )
+        return out
+
+    def _set_signature_columns_if_needed(self: Any) -> None:
+        """Keeps the index among the columns that reach `compute_loss`."""
+        super()._set_signature_columns_if_needed()  # type: ignore[misc]
+        if INDEX not in self._signature_columns:
+            self._signature_columns.append(INDEX)
+
+
+class ManifoldTrainer(ManifoldMixin, Trainer):
+    """`transformers.Trainer` with LDMNet's penalty; see `ManifoldMixin`."""
+
+
+class _Updates(TrainerCallback):
+    """Steps the regulariser before an epoch, and writes its state beside every checkpoint."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        regularizer: ManifoldRegularizer = self._trainer.regularizer
+        if step_is_missing(regularizer, int(state.epoch + 1e-6)):
+            regularizer.step(self._trainer.swept_features())
+
+    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        torch.save(self._trainer.regularizer.state_dict(), folder / STATE)
+
+
+class _IndexedRows(Dataset[dict[str, Any]]):
+    """A data set of rows by name, each with its number."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**self._rows[index], INDEX: index}
+
+
+def _labels(rows: Any) -> Tensor:
+    first = rows[0]
+    key = next((key for key in ("labels", "label") if key in first), None)
+    if key is None:
+        raise InputError(f"the rows have {', '.join(first)} and no labels. Pass groups=, the class of every row.")
+    return torch.as_tensor([int(rows[i][key]) for i in range(len(rows))])

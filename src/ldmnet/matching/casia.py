@@ -1,0 +1,185 @@
+r"""CASIA NIR-VIS 2.0 by its own protocol files.
+
+    table, folds = read_casia("CASIA", folds=range(1, 11))
+
+The folder holds `s1` to `s4` and `protocols`. View 1 is the fold "dev", for choosing settings; view 2 has the folds 1
+to 10. A list's line is a relative path with backslashes, `s2\VIS\10153\003.jpg`; the extension on disk may be another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldmnet.data.faces import MatchTable, read_npz_arrays, standardised
+from ldmnet.data.readers import IMAGE_SUFFIXES, _read_images
+from ldmnet.errors import DataError, InputError
+from ldmnet.matching.protocols import Fold
+
+FOLDS = ("dev", *map(str, range(1, 11)))
+LISTS = ("vis_train", "nir_train", "vis_gallery", "nir_probe")
+PIXELS = 64  # height and width that images are brought to
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class CasiaLists:
+    """A fold's four lists, as paths without extension, `s2/VIS/10153/003`."""
+
+    vis_train: tuple[str, ...]
+    nir_train: tuple[str, ...]
+    vis_gallery: tuple[str, ...]
+    nir_probe: tuple[str, ...]
+
+
+def read_lists(root: str | Path, fold: int | str) -> CasiaLists:
+    """The four protocol files of one fold.
+
+    Args:
+        root: the data set's folder.
+        fold: "dev", or 1 to 10.
+    """
+    if str(fold) not in FOLDS:
+        raise InputError(f"CASIA NIR-VIS 2.0 has no fold {fold!r}. The folds: dev (view 1) and 1 to 10 (view 2).")
+    folder = Path(root).expanduser() / "protocols"
+    files = [folder / f"{name}_{fold}.txt" for name in LISTS]
+    absent = [file.name for file in files if not file.is_file()]
+    if absent:
+        raise DataError(
+            f"{folder} lacks {', '.join(absent)}. Name the folder of CASIA NIR-VIS 2.0, with s1 to s4 and protocols."
+        )
+    return CasiaLists(*(tuple(_read_list(file)) for file in files))
+
+
+def read_casia(
+    root: str | Path, folds: Iterable[int | str], *, features: str | Path | None = None
+) -> tuple[MatchTable, list[Fold]]:
+    """The table of all images that some folds name, and those folds.
+
+    Args:
+        root: the data set's folder; with `features` only its protocols are read.
+        folds: which, of "dev" and 1 to 10.
+        features: an .npz file with the descriptors `x` (n, d) and the images' paths `path` (n,), in place of pixels.
+    """
+    names = list(folds)
+    lists = [read_lists(root, fold) for fold in names]
+    keys = sorted({key for one in lists for part in vars(one).values() for key in part})
+    x = _pixels(Path(root).expanduser(), keys) if features is None else _features(features, keys)
+    people = sorted({subject_of(key) for key in keys})
+    number = {person: i for i, person in enumerate(people)}
+    nir = {key for one in lists for key in (*one.nir_train, *one.nir_probe)}
+    table = MatchTable(
+        name="casia",
+        x=x,
+        identity=torch.tensor([number[subject_of(key)] for key in keys]),
+        modality=torch.tensor([int(key in nir) for key in keys]),
+        people=tuple(people),
+        modalities=("VIS", "NIR"),
+        scale=float(PIXELS) if features is None else None,
+    )
+    row = {key: i for i, key in enumerate(keys)}
+    return table, [_fold(table, row, one, f"fold {name}") for name, one in zip(names, lists, strict=True)]
+
+
+def subject_of(path: str) -> str:
+    """The person in an image: the second-to-last component of its path."""
+    return path.split("/")[-2]
+
+
+def key_of(path: str) -> str:
+    """A path with forward slashes and without its extension."""
+    return str(PurePosixPath(path.strip().replace("\\", "/")).with_suffix(""))
+
+
+def _read_list(file: Path) -> list[str]:
+    keys = []
+    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+        if not line.strip():
+            continue
+        key = key_of(line)
+        if key.count("/") < 2:
+            raise DataError(
+                f"{file}, line {number}: {line.strip()!r} is not a path like s1\\NIR\\10039\\001.bmp."
+            )  # fmt: skip
+        keys.append(key)
+    if not keys:
+        raise DataError(f"{file} lists no images.")
+    return keys
+
+
+def _fold(table: MatchTable, row: dict[str, int], lists: CasiaLists, name: str) -> Fold:
+    def rows(keys: Sequence[str]) -> Tensor:
+        return torch.tensor([row[key] for key in dict.fromkeys(keys)])
+
+    train, gallery, probe = (
+        rows(keys) for keys in (lists.vis_train + lists.nir_train, lists.vis_gallery, lists.nir_probe)
+    )
+    people = {m: torch.unique(table.identity[train[table.modality[train] == m]]) for m in (0, 1)}
+    both = torch.isin(people[0], people[1]).sum()
+    tested = torch.unique(table.identity[torch.cat([gallery, probe])])
+    trained = torch.unique(table.identity[train])
+    return Fold(
+        name,
+        train,
+        gallery,
+        probe,
+        one_modality=len(trained) - int(both),
+        shared_people=int(torch.isin(trained, tested).sum()),
+    )
+
+
+def _pixels(root: Path, keys: Sequence[str]) -> Tensor:
+    """The images of some keys in grey, each standardised; all that are missing are named at once."""
+    on_disk: dict[str, dict[str, Path]] = {}
+    files, missing = [], []
+    for key in keys:
+        folder, stem = key.rsplit("/", 1)
+        if folder not in on_disk:
+            on_disk[folder] = _images_in(root / folder)
+        file = on_disk[folder].get(stem)
+        if file is None:
+            missing.append(key)
+        else:
+            files.append(file)
+    _refuse_missing(missing, len(keys), f"in {root}", "Get them, or name the folder that holds s1 to s4.")
+    return standardised(_read_images(files, (PIXELS, PIXELS), grey=True))
+
+
+def _images_in(folder: Path) -> dict[str, Path]:
+    """A folder's images by name without extension."""
+    if not folder.is_dir():
+        return {}
+    return {file.stem: file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_SUFFIXES}
+
+
+def _features(path: str | Path, keys: Sequence[str]) -> Tensor:
+    """The rows of a file of descriptors that belong to some keys."""
+    arrays = read_npz_arrays(path, ("x", "path"), "Save it with np.savez(file, x=descriptors, path=paths).")
+    x, paths = arrays["x"], arrays["path"]
+    if x.ndim != 2 or x.dtype.kind not in "biuf" or paths.shape != (len(x),):
+        raise DataError(
+            f"{path}: x must be numbers (n, d) and path (n,), got {x.dtype} {x.shape} and {paths.shape}."
+        )  # fmt: skip
+    row = {key_of(str(p)): i for i, p in enumerate(paths)}
+    missing = [key for key in keys if key not in row]
+    _refuse_missing(missing, len(keys), f"in {path}", "Extract the descriptors of every listed image.")
+    chosen = x[[row[key] for key in keys]]
+    bad = [keys[i] for i in np.flatnonzero(~np.isfinite(chosen).all(1)).tolist()]
+    if bad:
+        raise DataError(f"{path}: x has NaN or infinite values for {_listed(bad)}. Mend the extractor.")
+    return torch.as_tensor(chosen).float()
+
+
+def _refuse_missing(missing: Sequence[str], n: int, where: str, advice: str) -> None:
+    if missing:
+        raise DataError(f"{len(missing)} of {n} images are missing {where}: {_listed(missing)}. {advice}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,256 @@
+"""Tables of matching across modalities: settings chosen on validation people, then every split of the test.
+
+Extended Yale B and CUFS stand in for the paper's CASIA NIR-VIS 2.0 (Table 9), whose own protocol runs too where the
+data is at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+from rich.console import Console
+
+from ldmnet.errors import DataError, DivergenceError, InputError
+from ldmnet.matching.embeddings import METHODS, TITLES, EmbeddingSettings, face_training
+from ldmnet.matching.figures import cmc_figure, people_figure
+from ldmnet.paper import specs
+from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, first_split, load_fold, match_once
+from ldmnet.records.runs import Record, append_record
+from ldmnet.records.sweep import sweep_runs
+from ldmnet.training.methods import Method
+from ldmnet.training.progress import EpochBar
+
+TABLES = ("yaleb", "cufs")
+EPOCHS = specs.NIR_VIS.epochs
+TUNING_SPLITS = 3
+LEARNING_RATES = (specs.NIR_VIS.lr, 0.03)
+MUS = (1.0, specs.NIR_VIS.mu)
+LAMBDAS = (1.0, 5.0)
+NOT_TUNED = ("pca", "ldmnet")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A row's settings, how they were chosen, and their mean rank-1 on validation people if they were tuned."""
+
+    embedding: EmbeddingSettings
+    selection: str
+    val_accuracy: float | None = None
+
+
+def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
+    """A row's settings before any tuning: the paper's where it prints them."""
+    paper, train = specs.NIR_VIS, face_training(epochs, specs.NIR_VIS.lr)
+    methods = {
+        "none": Method(),
+        "weight_decay": Method("weight_decay", weight_decay_w=paper.w),
+        "dropout": Method("dropout", dropout=specs.DROPOUT),
+        "control": Method("control", mu=paper.mu),
+        "ldmnet": Method("ldmnet", mu=paper.mu, lambda_tilde=paper.lambda_tilde),
+        "ldmnet_tuned": Method("ldmnet", mu=1.0, lambda_tilde=5.0),
+    }
+    if row in methods:
+        return EmbeddingSettings(method=methods[row], train=train, width=paper.width)
+    once = face_training(1)  # no SGD
+    if row == "pca":
+        return EmbeddingSettings("pca", train=once, dimensions=paper.pca_dimensions)
+    if row == "low_rank":
+        return EmbeddingSettings("low_rank", train=once, dimensions=200, step_size=0.03)
+    if row == "triplet":
+        return EmbeddingSettings("triplet", train=train, width=paper.width)
+    raise InputError(f"there is no method {row!r}. The methods: {', '.join(METHODS)}.")
+
+
+def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
+    """The settings that a row's are chosen from."""
+    start = default_embedding(row, epochs)
+    if row in NOT_TUNED:
+        return [start]
+    if row == "low_rank":
+        return [replace(start, dimensions=d, step_size=s) for d in (100, 200) for s in (0.03, 0.1)]
+    methods = {
+        "none": [Method()],
+        "weight_decay": [Method(row, weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
+        "dropout": [Method(row, dropout=p) for p in (0.2, specs.DROPOUT)],
+        "control": [Method(row, mu=mu) for mu in MUS],
+        "ldmnet_tuned": [Method("ldmnet", mu=mu, lambda_tilde=strength) for mu in MUS for strength in LAMBDAS],
+    }
+    trains = [face_training(epochs, lr) for lr in LEARNING_RATES]
+    if row == "triplet":
+        return [replace(start, train=train, margin=margin) for train in trains for margin in (0.2, 0.5)]
+    return [replace(start, train=train, method=method) for train in trains for method in methods[row]]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What is matched, and where its files are.
+
+    Attributes:
+        table: the name in the records.
+        data: see `MatchSettings`.
+        splits: the splits or folds to test on.
+        epochs: of SGD.
+        runs_dir: one folder a run.
+        results: the folder of the records.
+        data_dir: the data folder, the .npz file, or CASIA's folder.
+        features: descriptors in place of CASIA's pixels.
+        gallery: the gallery's modality in an .npz file.
+        jobs: processes side by side, each with one torch thread.
+    """
+
+    table: str
+    data: str
+    splits: Sequence[int]
+    epochs: int = EPOCHS
+    runs_dir: Path = Path("runs")
+    results: Path = Path("results")
+    data_dir: str | Path | None = None
+    features: str | Path | None = None
+    gallery: str | None = None
+    jobs: int = 1
+
+    def settings(self, split: int, embedding: EmbeddingSettings, *, validates: bool = False) -> MatchSettings:
+        """A run's settings."""
+        user_file = self.features if self.data == "casia" else self.data_dir if self.data == "npz" else None
+        return MatchSettings(
+            self.data,
+            split,
+            embedding,
+            part="validation" if validates else "test",
+            gallery=self.gallery,
+            fingerprint="" if user_file is None else _fingerprint(Path(user_file)),
+        )
+
+    def sweep(self, runs: Sequence[MatchRun], name: str, console: Console | None) -> list[Record]:
+        """Run what is not yet recorded in results/<name>.jsonl."""
+        return sweep_runs(
+            runs,
+            runs_dir=self.runs_dir,
+            results=self.results / f"{name}.jsonl",
+            data_dir=self.data_dir,
+            jobs=self.jobs,
+            console=console,
+            work=partial(execute_match, features=self.features),
+        )
+
+
+def run_matching(
+    what: Matching, rows: Sequence[str] = METHODS, *, tuned: bool = True, console: Console | None = None
+) -> list[Record]:
+    """Choose every row's settings, then run every split; done runs are skipped.
+
+    Args:
+        what: the data and its places.
+        rows: the methods.
+        tuned: choose settings on validation people; otherwise take the defaults.
+        console: where the progress goes.
+    """
+    choices = {row: Choice(default_embedding(row, what.epochs), _untuned(row)) for row in rows}
+    load_fold(what.settings(what.splits[0], choices[rows[0]].embedding), what.data_dir, what.features)  # bad data: now
+    if tuned:
+        choices |= tune(what, [row for row in rows if row not in NOT_TUNED], console=console)
+    runs = [
+        MatchRun(
+            what.table,
+            row,
+            what.settings(split, choices[row].embedding),
+            choices[row].selection,
+            _printed(row) if what.data == "casia" and what.features is not None else None,
+            choices[row].val_accuracy,
+        )
+        for split in what.splits
+        for row in rows
+    ]
+    return what.sweep(runs, what.table, console)
+
+
+def tune(what: Matching, rows: Sequence[str], *, console: Console | None = None) -> dict[str, Choice]:
+    """Each row's best settings of its grid by mean rank-1 on validation people; what diverges is out."""
+    splits = list(what.splits)[: 1 if what.data == "casia" else TUNING_SPLITS]
+    runs = [
+        MatchRun(f"{what.table}_tuning", row, what.settings(split, embedding, validates=True), "validation")
+        for row in rows
+        for embedding in grid(row, what.epochs)
+        for split in splits
+    ]
+    records = what.sweep(runs, f"{what.table}_tuning", console) if runs else []
+    tried: dict[tuple[str, EmbeddingSettings], list[Record]] = {}
+    for run, record in zip(runs, records, strict=True):
+        tried.setdefault((run.row, run.settings.embedding), []).append(record)
+    chosen: dict[str, Choice] = {}
+    for (row, embedding), found in tried.items():
+        mean = round(statistics.fmean(record["accuracy"] for record in found), 4)
+        best = chosen[row].val_accuracy if row in chosen else None
+        if not any("diverged" in record for record in found) and (best is None or mean > best):
+            chosen[row] = Choice(embedding, "validation", mean)
+    lost = [row for row in rows if row not in chosen]
+    if lost:
+        raise DivergenceError(f"every setting tried for {', '.join(lost)} diverged. Leave them out with --methods.")
+    return chosen
+
+
+def draw(records: Sequence[Record], output: Path) -> list[Path]:
+    """Figure 2 from the records that hold its points, and the mean CMC curves."""
+    rows = list(dict.fromkeys(record["method"] for record in records))
+    panels = {f"{TITLES[r['method']]}: {r['accuracy']:.1f} %": r["figure2"] for r in records if "figure2" in r}
+    pictures = []
+    if panels:
+        modalities = next(r["modalities"] for r in records if "figure2" in r)
+        title = "Five people not seen in training, PCA to two dimensions"
+        pictures.append(people_figure(panels, tuple(modalities), output / "figure2.png", title=title))
+    curves = {}
+    for row in rows:
+        found = [record["cmc"] for record in records if record["method"] == row]
+        curves[TITLES[row]] = [statistics.fmean(shares) for shares in zip(*found, strict=False)]
+    pictures.append(cmc_figure(curves, output / "cmc.png", title=f"{records[0]['table']}: cumulative matches"))
+    return pictures
+
+
+def run_faces_demo(
+    *, output: Path, console: Console, threads: int, rows: Sequence[str] = METHODS, splits: int = 3, epochs: int = 60
+) -> list[Record]:
+    """Every method on digits seen by two simulated sensors; the tested digits are not among the training ones."""
+    started = time.perf_counter()
+    records = []
+    for row in rows:
+        embedding = replace(default_embedding(row, epochs), width=500)
+        for split in range(splits):
+            settings = MatchSettings("digits", split, embedding, threads=threads)
+            table, fold = load_fold(settings)
+            with EpochBar(f"{row} {split + 1}/{splits}", settings.train.epochs, console) as bar:
+                record = match_once(MatchRun("digits", row, settings, _untuned(row)), table, fold, on_epoch=bar)
+            records.append(record)
+    (output / "records.jsonl").unlink(missing_ok=True)
+    for record in records:
+        append_record(output / "records.jsonl", record)
+    console.print(f"{time.perf_counter() - started:.0f} seconds in all.", highlight=False)
+    return records
+
+
+def splits_of(data: str, n: int) -> list[int]:
+    """The numbers of the first n splits."""
+    return list(range(first_split(data), first_split(data) + n))
+
+
+def _untuned(row: str) -> str:
+    return "printed" if row == "ldmnet" else "default"
+
+
+def _printed(row: str) -> float | None:
+    """Table 9, on the descriptors of VGG-face."""
+    found = getattr(specs.NIR_VIS, row, None)
+    return found[0] if isinstance(found, tuple) else None
+
+
+@lru_cache
+def _fingerprint(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
