@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import ldmnet
-from ldmnet.cli.experiments import demo, reproduce, table
+from ldmnet.cli.experiments import demo, reproduce, study, table
 from ldmnet.cli.faces import faces
 from ldmnet.cli.options import Sentences
 
@@ -16,5 +16,5 @@ def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
 
 
-for command in (demo, reproduce, table, faces):
+for command in (demo, reproduce, study, table, faces):
     main.add_command(command)

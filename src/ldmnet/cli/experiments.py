@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from ldmnet.cli.options import comma_list, cores, examples, integers
+
+Command = Callable[..., None]
+
+
+def seeds_option(default: int) -> Callable[[Command], Command]:
+    """--seeds."""
+    return click.option("--seeds", type=click.IntRange(1), default=default, show_default=True, help="How many, from 0.")
+
+
+def where_options(command: Command) -> Command:
+    """--jobs, --data-dir, --runs-dir, --results: how many runs at a time, and where things are."""
+    for option in (
+        click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True),
+        click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True),
+        click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]"),
+        click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]"),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -41,11 +61,8 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
 @click.argument("table", type=click.Choice(["mnist", "svhn", "cifar10", "digits5k"]))
 @click.option("--per-class", callback=comma_list, default="50", show_default=True, help="Training sizes.")
 @click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
-@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="How many, from 0.")
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")
-@click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]")
-@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True)
+@seeds_option(5)
+@where_options
 def reproduce(
     table: str,
     per_class: tuple[str, ...],
@@ -69,6 +86,40 @@ def reproduce(
         jobs=jobs or cores(),
     )
     click.echo(format_table(table_rows(records, table), "md"))
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet study mnist                               every variation, three seeds",
+        "ldmnet study cifar10 --only 'by rule,control'    some of them",
+    )
+)
+@click.argument("table", type=click.Choice(["mnist", "svhn", "cifar10"]))
+@click.option("--only", callback=comma_list, default=None, help="Parts of the variations' names.  [default: all]")
+@seeds_option(3)
+@where_options
+def study(
+    table: str,
+    only: tuple[str, ...] | None,
+    seeds: int,
+    jobs: int | None,
+    data_dir: str | None,
+    runs_dir: Path,
+    results: Path,
+) -> None:
+    """Vary what the paper leaves unsaid, one thing at a time, at 50 images a class."""
+    from ldmnet.paper.study import study_runs
+    from ldmnet.records import sweep_runs
+    from ldmnet.records.tables import format_study
+
+    records = sweep_runs(
+        study_runs(table, range(seeds), only),
+        runs_dir=runs_dir,
+        results=results / f"study-{table}.jsonl",
+        data_dir=data_dir,
+        jobs=jobs or cores(),
+    )
+    click.echo(format_study(records))
 
 
 @click.command(epilog=examples("ldmnet table mnist", "ldmnet table cifar10 --format json"))

@@ -31,7 +31,7 @@ from ldmnet.cli.options import comma_list, cores, examples
 @click.option("--gallery", default=None, help="The gallery's modality in FILE.npz.  [default: first by name]")
 @click.option("--splits", type=click.IntRange(1), default=None, help="Splits of the people.  [default: 10; demo: 3]")
 @click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
-@click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 60]")
+@click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 40]")
 @click.option("--tune/--no-tune", default=None, help="Choose settings on validation people.  [default: for a TABLE]")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")
 @click.option("--data-dir", type=click.Path(), default=None, help="Folder above faces/.  [default: $LDMNET_DATA]")
@@ -77,7 +77,7 @@ def faces(
     if demo:
         output = output or Path("demo-faces")
         records = experiments.run_faces_demo(
-            output=output, console=console, threads=cores(), rows=rows, splits=splits or 3, epochs=epochs or 60
+            output=output, console=console, threads=cores(), rows=rows, splits=splits or 3, epochs=epochs or experiments.DEMO_EPOCHS
         )
     else:
         where: dict[str, Any] = {"runs_dir": runs_dir, "results": results, "jobs": jobs or cores()}

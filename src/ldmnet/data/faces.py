@@ -171,7 +171,7 @@ def standardised(images: NDArray[Any] | Tensor) -> Tensor:
     return flat / deviation.where(deviation > 1e-6, torch.ones_like(deviation))
 
 
-def two_sensor_digits(per_class: int = 60, seed: int = 0) -> MatchTable:
+def two_sensor_digits(per_class: int = 120, seed: int = 0) -> MatchTable:
     """Digits of `digits5k`, half of them as they are and half by a second sensor that inverts, blurs and adds noise.
 
     Args:

@@ -77,7 +77,7 @@ class ManifoldMixin:
         if resume_from_checkpoint:
             last = resume_from_checkpoint is True
             folder = get_last_checkpoint(self.args.output_dir) if last else resume_from_checkpoint
-            path = Path(folder or self.args.output_dir) / STATE
+            path = Path(str(folder or self.args.output_dir)) / STATE
             if not path.exists():
                 raise StateError(f"{path} is missing: the checkpoint was not written by a ManifoldTrainer.")
             self.regularizer.load_state_dict(torch.load(path, weights_only=True, map_location=self.args.device))

@@ -120,9 +120,8 @@ def load_fold(
     """The run's table and fold."""
     validates = settings.part == "validation"
     if settings.data == "casia":
-        table, folds = _casia(
-            str(data_dir), "dev" if validates or settings.split == 0 else str(settings.split), features
-        )
+        name = "dev" if validates or settings.split == 0 else str(settings.split)
+        table, folds = _casia(str(data_dir), name, features)
         return table, folds[0]
     table = _table(settings.data, data_dir, settings.gallery)
     if table.split is not None:

@@ -28,6 +28,7 @@ from ldmnet.training.progress import EpochBar
 
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
+DEMO_EPOCHS = 40
 TUNING_SPLITS = 3
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03)
 MUS = (1.0, specs.NIR_VIS.mu)
@@ -53,7 +54,7 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
         "dropout": Method("dropout", dropout=specs.DROPOUT),
         "control": Method("control", mu=paper.mu),
         "ldmnet": Method("ldmnet", mu=paper.mu, lambda_tilde=paper.lambda_tilde),
-        "ldmnet_tuned": Method("ldmnet", mu=1.0, lambda_tilde=5.0),
+        "ldmnet_tuned": Method("ldmnet", mu=5.0, lambda_tilde=1.0),
     }
     if row in methods:
         return EmbeddingSettings(method=methods[row], train=train, width=paper.width)
@@ -213,7 +214,7 @@ def draw(records: Sequence[Record], output: Path) -> list[Path]:
 
 
 def run_faces_demo(
-    *, output: Path, console: Console, threads: int, rows: Sequence[str] = METHODS, splits: int = 3, epochs: int = 60
+    *, output: Path, console: Console, threads: int, rows: Sequence[str] = METHODS, splits: int = 3, epochs: int = DEMO_EPOCHS
 ) -> list[Record]:
     """Every method on digits seen by two simulated sensors; the tested digits are not among the training ones."""
     started = time.perf_counter()

@@ -136,3 +136,21 @@ def _cell(row: TableRow, best: bool, *, latex: bool) -> str:
     spread = "" if row.std is None else (rf" $\pm$ {row.std:.2f}" if latex else f" ± {row.std:.2f}")
     printed = "" if row.paper is None else f" ({row.paper:.2f})"
     return number + spread + printed
+
+
+def format_study(records: Iterable[Record]) -> str:
+    """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one."""
+    by_name: dict[str, dict[int, Record]] = defaultdict(dict)
+    for record in records:
+        by_name[record["method"]][record["seed"]] = record
+    lines = ["| variation | validation | test | gain (validation) | seeds |", "|---|---:|---:|---:|---:|"]
+    first: float | None = None
+    for name, by_seed in by_name.items():
+        val = statistics.fmean(r["val_accuracy"] for r in by_seed.values())
+        test = [r["accuracy"] for r in by_seed.values()]
+        spread = f" ± {statistics.stdev(test):.2f}" if len(test) > 1 else ""
+        first = val if first is None else first
+        lines.append(
+            f"| {name} | {val:.2f} | {statistics.fmean(test):.2f}{spread} | {val - first:+.2f} | {len(by_seed)} |"
+        )
+    return "\n".join(lines)
