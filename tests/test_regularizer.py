@@ -544,3 +544,37 @@ def test_without_the_dual_every_step_starts_afresh():
     alone.step(cloud(40, 3, seed=2))
     torch.testing.assert_close(fresh.target, alone.target, rtol=0, atol=1e-12)
     assert not torch.allclose(kept.target, fresh.target)
+
+
+def test_running_features_are_what_the_penalty_saw():
+    running, swept = (made(**EXACT, features=how) for how in ("running", "sweep"))
+    first, later = cloud(40, 3, seed=1), cloud(40, 3, seed=2)
+    for regularizer in (running, swept):
+        regularizer.step(first)
+    for index in torch.randperm(40).split(7):
+        running.penalty(later[index], index)
+    assert not running.needs_sweep
+    assert swept.needs_sweep
+    running.step()
+    swept.step(later)
+    assert torch.equal(running.target, swept.target)
+    assert running.needs_sweep
+
+
+def test_running_features_must_be_complete():
+    regularizer = made(features="running")
+    words = "step() was called without features: pass them (see ldmnet.sweep) at the first step."
+    with pytest.raises(StateError, match=exactly(words)):
+        regularizer.step()
+    regularizer.step(cloud(40, 3))
+    regularizer.penalty(cloud(30, 3), torch.arange(30))
+    words = (
+        "step() was called without features, but penalty() has not seen 10 of the 40 samples since the last step. "
+        "Pass the features, or run a whole epoch first."
+    )
+    with pytest.raises(StateError, match=exactly(words)):
+        regularizer.step()
+    other = made(features="running")
+    other.load_state_dict(regularizer.state_dict())
+    other.penalty(cloud(10, 3), torch.arange(30, 40))
+    assert not other.needs_sweep

@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ SETTINGS = (
     "symmetrize",
     "self_weight",
     "keep_dual",
+    "features",
 )
 
 
@@ -93,6 +94,9 @@ class ManifoldRegularizer:
         symmetrize: how W is made symmetric, see `self_tuned_weights`.
         self_weight: W_ii.
         keep_dual: False sets Z to zero at every step, which makes the update a plain alternation.
+        features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
+            every step but the first may be called without features: no sweep, but features that are up to an epoch
+            old and from training mode.
 
     Attributes:
         target: (n, d_feat) alpha + Z, what the penalty pulls the features toward.
@@ -100,7 +104,7 @@ class ManifoldRegularizer:
         log: one `Update` a step.
     """
 
-    _STATE_KEYS = ("target", "Z", "steps", "data", "settings")
+    _STATE_KEYS = ("target", "Z", "running", "steps", "data", "settings")
 
     def __init__(
         self,
@@ -119,6 +123,7 @@ class ManifoldRegularizer:
         symmetrize: Symmetrize = "max",
         self_weight: float = 1.0,
         keep_dual: bool = True,
+        features: Literal["sweep", "running"] = "sweep",
     ) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
@@ -147,6 +152,8 @@ class ManifoldRegularizer:
             raise InputError(f"mass must be 'lumped' or 'consistent', got {mass!r}.")
         if not 0 <= input_scale < float("inf"):
             raise InputError(f"input_scale must be zero or above and finite, got {input_scale}.")
+        if features not in ("sweep", "running"):
+            raise InputError(f"features must be 'sweep' or 'running', got {features!r}.")
         self.mu = float(mu)
         self.lambda_tilde = float(lambda_tilde)
         self.n_neighbors = n_neighbors
@@ -159,17 +166,19 @@ class ManifoldRegularizer:
         self.symmetrize: Symmetrize = symmetrize
         self.self_weight = float(self_weight)
         self.keep_dual = keep_dual
+        self.features: Literal["sweep", "running"] = features
         self.log: list[Update] = []
         self._groups = Groups(self.groups)
         graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
         self._search = NeighborSearch(self._groups, n_neighbors, graph_inputs if self.input_scale else None)
         self._target: Tensor | None = None
         self._Z: Tensor | None = None
+        self._running: Tensor | None = None  # (n, d_feat) what penalty saw last, NaN where it saw nothing
         self._warned: set[Status] = set()
 
     @property
     def coupling(self) -> float:
-        """C = mu / lambda_tilde in eq. (19); infinite when the graph is off."""
+        """The paper's mu / lambda_tilde in eq. (19); infinite when the graph is off."""
         return self.mu / self.lambda_tilde if self.lambda_tilde else float("inf")
 
     @property
@@ -191,17 +200,23 @@ class ManifoldRegularizer:
         """Whether `step` belongs before this epoch, counted from zero."""
         return epoch % self.epochs_per_update == 0
 
+    @property
+    def needs_sweep(self) -> bool:
+        """Whether the next `step` must be given features."""
+        return self._running is None or bool(self._running.isnan().any())
+
     @torch.no_grad()
-    def step(self, features: Tensor) -> Update:
+    def step(self, features: Tensor | None = None) -> Update:
         """One outer iteration of Algorithm 1: dual step, graph, alpha.
 
         Args:
-            features: (n, d_feat) features of the whole training set, in its order (see `ldmnet.sweep`).
+            features: (n, d_feat) features of the whole training set, in its order (see `ldmnet.sweep`); None takes
+                what `penalty` saw since the last step, where the regulariser was made with features="running".
 
         Returns:
             The update's log entry, also appended to `log`.
         """
-        f = self._checked_features(features)
+        f = self._checked_features(self._taken(features))
         if self._target is None or not self.keep_dual:
             Z = torch.zeros_like(f)
         else:
@@ -228,6 +243,8 @@ class ManifoldRegularizer:
             energy = _energy_ratio(system, solution.value, by_group)
         solved = time.perf_counter()
         self._target, self._Z = target, Z
+        if self.features == "running":
+            self._running = torch.full_like(f, torch.nan)
         spread = float(torch.linalg.vector_norm(f - f.mean(0)))
         update = Update(
             status=solution.status.name,
@@ -268,6 +285,8 @@ class ManifoldRegularizer:
         if low < 0 or high >= len(target):
             worst = int(low if low < 0 else high)
             raise InputError(f"index holds {worst} but the training set has samples 0 to {len(target) - 1}.")
+        if self._running is not None:
+            self._running[index] = features.detach().to(target.dtype)
         difference = features.to(target.dtype) - target[index]
         return difference.square().sum() * (self.mu / (2 * len(index)))  # eqs. (9), (10)
 
@@ -276,6 +295,7 @@ class ManifoldRegularizer:
         return {
             "target": None if self._target is None else self._target.clone(),
             "Z": None if self._Z is None else self._Z.clone(),
+            "running": None if self._running is None else self._running.clone(),
             "steps": [asdict(update) for update in self.log],
             "data": self._fingerprint(),
             "settings": self.settings(),
@@ -303,14 +323,28 @@ class ManifoldRegularizer:
             log = [Update(**entry) for entry in state["steps"]]
         except TypeError as error:
             raise StateError(f"the state's log cannot be read: {error}.") from error
-        target, Z = state["target"], state["Z"]
-        self._target = None if target is None else target.to(self.inputs.device, copy=True)
-        self._Z = None if Z is None else Z.to(self.inputs.device, copy=True)
+        self._target, self._Z, self._running = (
+            None if state[key] is None else state[key].to(self.inputs.device, copy=True)
+            for key in ("target", "Z", "running")
+        )
         self.log = log
 
     def settings(self) -> dict[str, Any]:
         """The numbers that define the method, by name."""
         return {name: getattr(self, name) for name in SETTINGS}
+
+    def _taken(self, features: Tensor | None) -> Tensor:
+        if features is not None:
+            return features
+        if self._running is None:
+            raise StateError("step() was called without features: pass them (see ldmnet.sweep) at the first step.")
+        unseen = int(self._running.isnan().any(1).sum())
+        if unseen:
+            raise StateError(
+                f"step() was called without features, but penalty() has not seen {unseen} of the {len(self.inputs)} "
+                "samples since the last step. Pass the features, or run a whole epoch first."
+            )
+        return self._running
 
     def _checked_features(self, features: Tensor) -> Tensor:
         f = checked_points(_at_least_single(features), "features")

@@ -29,9 +29,9 @@ from ldmnet.cli.options import comma_list, cores, examples
 @click.option("--fold", default="1", show_default=True, help="CASIA's fold: 1 to 10, dev or all.")
 @click.option("--features", type=click.Path(path_type=Path), help="CASIA's descriptors, .npz of x and path.")
 @click.option("--gallery", default=None, help="The gallery's modality in FILE.npz.  [default: first by name]")
-@click.option("--splits", type=click.IntRange(1), default=None, help="Splits of the people.  [default: 10; demo: 3]")
+@click.option("--splits", type=click.IntRange(1), default=None, help="Splits of the people.  [default: 10; demo: 4]")
 @click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
-@click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 40]")
+@click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 80]")
 @click.option("--tune/--no-tune", default=None, help="Choose settings on validation people.  [default: for a TABLE]")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")
 @click.option("--data-dir", type=click.Path(), default=None, help="Folder above faces/.  [default: $LDMNET_DATA]")
@@ -66,6 +66,7 @@ def faces(
     """
     from ldmnet.matching import METHODS
     from ldmnet.paper import faces as experiments
+    from ldmnet.paper import faces_demo
 
     if sum((source is not None, demo, casia is not None)) != 1:
         raise click.UsageError("name one of: a TABLE (yaleb, cufs), a FILE.npz, --demo, --casia DIR.")
@@ -76,9 +77,8 @@ def faces(
         experiments.default_embedding(row)  # an unknown one ends here
     if demo:
         output = output or Path("demo-faces")
-        records = experiments.run_faces_demo(
-            output=output, console=console, threads=cores(), rows=rows, splits=splits or 3, epochs=epochs or experiments.DEMO_EPOCHS
-        )
+        numbers = {"splits": splits or faces_demo.SPLITS, "epochs": epochs or faces_demo.EPOCHS}
+        records = faces_demo.run_faces_demo(output=output, console=console, threads=cores(), rows=rows, **numbers)
     else:
         where: dict[str, Any] = {"runs_dir": runs_dir, "results": results, "jobs": jobs or cores()}
         what = experiments.Matching(

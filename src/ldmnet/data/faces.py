@@ -171,11 +171,14 @@ def standardised(images: NDArray[Any] | Tensor) -> Tensor:
     return flat / deviation.where(deviation > 1e-6, torch.ones_like(deviation))
 
 
-def two_sensor_digits(per_class: int = 120, seed: int = 0) -> MatchTable:
+def two_sensor_digits(per_class: int = 30, seed: int = 0) -> MatchTable:
     """Digits of `digits5k`, half of them as they are and half by a second sensor that inverts, blurs and adds noise.
 
+    The gallery holds the image nearest to its digit's mean.
+
     Args:
-        per_class: images of each digit, over both sensors.
+        per_class: images of each digit, over both sensors; few, so that the graph's 20 neighbours of an image reach
+            into the other sensor.
         seed: of the subset and of the second sensor's gain and noise.
     """
     split = load("digits5k")
@@ -187,13 +190,16 @@ def two_sensor_digits(per_class: int = 120, seed: int = 0) -> MatchTable:
     blurred = F.avg_pool2d(F.pad(pixels, (1, 1, 1, 1), mode="replicate"), 3, 1)
     gain = 0.3 + 0.7 * torch.rand(len(pixels), 1, 1, 1, generator=draw)
     seen = gain * (1 - blurred) + 0.1 * torch.randn(pixels.shape, generator=draw)
+    plain = split.x_train[first].float().reshape(10, half, -1) / 255
+    typical = F.one_hot((plain - plain.mean(1, keepdim=True)).square().sum(2).argmin(1), half).flatten().bool()
     labels = split.y_train.numpy()
     return two_modalities(
         "digits",
-        split.x_train[first].numpy() / np.float32(255),
-        seen.numpy(),
+        plain.reshape(-1, 28, 28).numpy(),
+        seen.squeeze(1).numpy(),
         (labels[first], labels[second]),
         ("sensor A", "sensor B"),
+        enrolled=torch.cat([typical, torch.zeros(len(second), dtype=torch.bool)]),
         scale=28.0,
     )
 

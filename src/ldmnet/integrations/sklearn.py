@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from ldmnet.errors import InputError, missing_extra
+from ldmnet.integrations.untuned import Strength, untuned_method
 from ldmnet.networks import cifar_net, initialize, mlp, mnist_net
 from ldmnet.seeds import derive_seed
 from ldmnet.training.features import sweep
 from ldmnet.training.loop import TrainSettings, fit
-from ldmnet.training.methods import Method
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -70,8 +70,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         *,
         layer: str = "features",
         hidden: tuple[int, ...] = (256, 256),
-        mu: float | Literal["auto"] = "auto",
-        lambda_tilde: float | Literal["auto"] = "auto",
+        mu: Strength = "auto",
+        lambda_tilde: Strength = "auto",
         epochs: int = 60,
         lr: float = 0.05,
         momentum: float = 0.9,
@@ -106,22 +106,21 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self._statistics = _statistics(samples) if self.standardize else (np.zeros(()), np.ones(()))
         seed = _seed(self.random_state)
         self.module_ = self._build(seed).to(self.device)
-        trained = fit(
-            self.module_,
-            (self._inputs(samples), torch.from_numpy(labels)),
-            method=Method(
-                "ldmnet",
-                mu=self.mu,
-                lambda_tilde=self.lambda_tilde,
-                n_neighbors=self.n_neighbors,
-                sigma_neighbor=min(self.n_neighbors, Method.sigma_neighbor),
-            ),
-            settings=TrainSettings(
-                epochs=self.epochs, lr=self.lr, momentum=self.momentum, batch_size=self.batch_size, seed=seed
-            ),
-            layer=self.layer,
-            progress=self.verbose,
+        inputs = self._inputs(samples)
+        settings = TrainSettings(
+            epochs=self.epochs, lr=self.lr, momentum=self.momentum, batch_size=self.batch_size, seed=seed
         )
+        method = untuned_method(
+            self.module_,
+            inputs,
+            settings,
+            mu=self.mu,
+            lambda_tilde=self.lambda_tilde,
+            layer=self.layer,
+            n_neighbors=self.n_neighbors,
+        )
+        data = inputs, torch.from_numpy(labels)
+        trained = fit(self.module_, data, method=method, settings=settings, layer=self.layer, progress=self.verbose)
         assert trained.regularizer is not None
         self.mu_, self.lambda_tilde_ = trained.regularizer.mu, trained.regularizer.lambda_tilde
         self.history_, self.regularizer_ = trained.history, trained.regularizer

@@ -61,7 +61,7 @@ def people_figure(panels: Mapping[str, Scatter], modalities: tuple[str, str], pa
     (diamond,) = axes[0][0].plot(
         [], [], "D", markersize=6, markerfacecolor="none", markeredgecolor="#444444", label=modalities[1]
     )
-    figure.legend(handles=[circle, diamond], loc="lower center", ncol=2, frameon=False, fontsize=10)
+    figure.legend(handles=[circle, diamond], loc="outside lower center", ncol=2, frameon=False, fontsize=10)
     return _save(figure, path, title)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -20,15 +19,13 @@ from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.matching.embeddings import METHODS, TITLES, EmbeddingSettings, face_training
 from ldmnet.matching.figures import cmc_figure, people_figure
 from ldmnet.paper import specs
-from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, first_split, load_fold, match_once
-from ldmnet.records.runs import Record, append_record
+from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, load_fold
+from ldmnet.records.runs import Record
 from ldmnet.records.sweep import sweep_runs
 from ldmnet.training.methods import Method
-from ldmnet.training.progress import EpochBar
 
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
-DEMO_EPOCHS = 40
 TUNING_SPLITS = 3
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03)
 MUS = (1.0, specs.NIR_VIS.mu)
@@ -54,7 +51,7 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
         "dropout": Method("dropout", dropout=specs.DROPOUT),
         "control": Method("control", mu=paper.mu),
         "ldmnet": Method("ldmnet", mu=paper.mu, lambda_tilde=paper.lambda_tilde),
-        "ldmnet_tuned": Method("ldmnet", mu=5.0, lambda_tilde=1.0),
+        "ldmnet_tuned": Method("ldmnet", mu=1.0, lambda_tilde=5.0),
     }
     if row in methods:
         return EmbeddingSettings(method=methods[row], train=train, width=paper.width)
@@ -152,7 +149,7 @@ def run_matching(
         tuned: choose settings on validation people; otherwise take the defaults.
         console: where the progress goes.
     """
-    choices = {row: Choice(default_embedding(row, what.epochs), _untuned(row)) for row in rows}
+    choices = {row: Choice(default_embedding(row, what.epochs), untuned_selection(row)) for row in rows}
     load_fold(what.settings(what.splits[0], choices[rows[0]].embedding), what.data_dir, what.features)  # bad data: now
     if tuned:
         choices |= tune(what, [row for row in rows if row not in NOT_TUNED], console=console)
@@ -203,7 +200,8 @@ def draw(records: Sequence[Record], output: Path) -> list[Path]:
     pictures = []
     if panels:
         modalities = next(r["modalities"] for r in records if "figure2" in r)
-        title = "Five people not seen in training, PCA to two dimensions"
+        shown = max(max(points["person"]) for points in panels.values()) + 1
+        title = f"{shown} identities not seen in training, PCA to two dimensions"
         pictures.append(people_figure(panels, tuple(modalities), output / "figure2.png", title=title))
     curves = {}
     for row in rows:
@@ -213,33 +211,8 @@ def draw(records: Sequence[Record], output: Path) -> list[Path]:
     return pictures
 
 
-def run_faces_demo(
-    *, output: Path, console: Console, threads: int, rows: Sequence[str] = METHODS, splits: int = 3, epochs: int = DEMO_EPOCHS
-) -> list[Record]:
-    """Every method on digits seen by two simulated sensors; the tested digits are not among the training ones."""
-    started = time.perf_counter()
-    records = []
-    for row in rows:
-        embedding = replace(default_embedding(row, epochs), width=500)
-        for split in range(splits):
-            settings = MatchSettings("digits", split, embedding, threads=threads)
-            table, fold = load_fold(settings)
-            with EpochBar(f"{row} {split + 1}/{splits}", settings.train.epochs, console) as bar:
-                record = match_once(MatchRun("digits", row, settings, _untuned(row)), table, fold, on_epoch=bar)
-            records.append(record)
-    (output / "records.jsonl").unlink(missing_ok=True)
-    for record in records:
-        append_record(output / "records.jsonl", record)
-    console.print(f"{time.perf_counter() - started:.0f} seconds in all.", highlight=False)
-    return records
-
-
-def splits_of(data: str, n: int) -> list[int]:
-    """The numbers of the first n splits."""
-    return list(range(first_split(data), first_split(data) + n))
-
-
-def _untuned(row: str) -> str:
+def untuned_selection(row: str) -> str:
+    """How settings that nobody tuned were chosen."""
     return "printed" if row == "ldmnet" else "default"
 
 

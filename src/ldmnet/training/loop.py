@@ -254,9 +254,9 @@ def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoc
 
 
 def _update(run: _Run, regularizer: ManifoldRegularizer) -> None:
-    """One outer iteration: sweep the features, then the regulariser's step."""
+    """One outer iteration: sweep the features, unless the last epoch's will do, then the regulariser's step."""
     started = time.perf_counter()
-    features = sweep(run.model, run.x, layer=run.layer)
+    features = sweep(run.model, run.x, layer=run.layer) if regularizer.needs_sweep else None
     run.seconds["sweep"] += time.perf_counter() - started
     try:
         update = regularizer.step(features)

@@ -42,6 +42,7 @@ class Method:
         symmetrize: how W is made symmetric.
         self_weight: W_ii.
         keep_dual: whether Z is kept from one update to the next.
+        features: "sweep", or "running" to do without sweeps.
     """
 
     name: str = "none"
@@ -57,6 +58,7 @@ class Method:
     symmetrize: Symmetrize = "max"
     self_weight: float = 1.0
     keep_dual: bool = True
+    features: Literal["sweep", "running"] = "sweep"
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:

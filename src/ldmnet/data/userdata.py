@@ -1,0 +1,224 @@
+"""Someone's own data: an .npz file, a CSV table or a folder of images by class, told apart by what is there."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ldmnet.data.readers import (
+    IMAGE_SUFFIXES,
+    _is_number,
+    _parse_table,
+    _read_images,
+    read_bytes,
+    read_csv,
+    read_image_folder,
+    read_npz,
+)
+from ldmnet.errors import DataError, InputError
+from ldmnet.seeds import generator
+
+KINDS = "an .npz file, a CSV table or a folder with one folder of images a class"
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What was read.
+
+    Attributes:
+        x: (n, ...): uint8 images (n, channels, height, width), or float32.
+        y: (n,) int64 positions in `class_names`; None where there are no labels.
+        class_names: the classes, sorted.
+        names: of each sample: its file, or its row counted from 1.
+    """
+
+    x: Tensor
+    y: Tensor | None
+    class_names: list[str]
+    names: list[str]
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels, or an error where there are none."""
+        if self.y is None:
+            raise DataError("the data has no labels, and this needs them.")
+        return self.y
+
+
+def read_samples(
+    path: str | Path,
+    *,
+    label: str | None = None,
+    size: int | tuple[int, int] | None = None,
+    grey: bool = False,
+    shape: Sequence[int] | None = None,
+) -> Samples:
+    """Read .npz, CSV or a folder of images.
+
+    Args:
+        path: the file or folder.
+        label: the CSV table's label column, see `read_csv`.
+        size: resize images to (height, width), or to a square.
+        grey: read images with one channel.
+        shape: of the samples that a network was trained on. With it the labels may be missing: an .npz without y, a
+            table without the label column, a folder with the images in it.
+
+    Raises:
+        DataError: it is none of the three, or does not fit `shape`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist. Name {KINDS}.")
+    if path.is_dir():
+        samples = _images(path, size, grey, labelled=shape is None)
+    elif path.suffix.lower() == ".npz":
+        samples = _arrays(path, labelled=shape is None)
+    elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        samples = _table(path, label, shape)
+    else:
+        raise DataError(f"{path} is neither {KINDS.replace(' or ', ' nor ')}.")
+    if not torch.isfinite(samples.x).all():
+        raise DataError(f"{path}: x has NaN or infinite values. Remove or fill them.")
+    if shape is not None and tuple(samples.x.shape[1:]) != tuple(shape):
+        given = tuple(samples.x.shape[1:])
+        raise DataError(f"{path}: a sample has shape {given} but in training it had {tuple(shape)}.")
+    if shape is None and len(samples.class_names) < 2:
+        raise DataError(f"{path} has one class only, {samples.class_names[0]!r}. A classifier needs two or more.")
+    return samples
+
+
+def share_split(labels: Tensor, share: float, seed: int, class_names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Hold out a share of every class, at least one sample.
+
+    Returns:
+        The indices to train on and those held out, both ascending.
+    """
+    if not 0 < share < 1:
+        raise InputError(f"the share must be above 0 and below 1, got {share}.")
+    draw = generator(seed, "split")
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    for c in range(len(class_names)):
+        members = (labels == c).nonzero().squeeze(1)
+        if len(members) < 2:
+            raise DataError(
+                f"class {class_names[c]!r} has {len(members)} sample: one to train on and one to hold out are needed. "
+                "Add samples, or remove the class."
+            )
+        count = min(max(1, round(share * len(members))), len(members) - 1)
+        held[members[torch.randperm(len(members), generator=draw)[:count]]] = True
+    return (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Standardize:
+    """Mean 0 and deviation 1 by the training set's statistics: each column of a table, all pixels of images as one.
+
+    Attributes:
+        mean: of the shape of a sample.
+        deviation: of a table's columns, or one number for images.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    @classmethod
+    def fit(cls, x: Tensor) -> Standardize:
+        """Take the statistics of a training set."""
+        mean = x.double().mean(0)
+        spread = (x.double() - mean).square()
+        deviation = (spread.mean(0) if x.ndim == 2 else spread.mean()).sqrt()
+        scale = mean.abs() if x.ndim == 2 else mean.abs().max()
+        return cls(mean, torch.where(deviation <= 1e-12 * scale, torch.ones_like(deviation), deviation))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Inputs for the network, float32."""
+        return ((x.double() - self.mean) / self.deviation).float()
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain lists."""
+        return {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Standardize:
+        """From what `to_json` gave."""
+        return cls(*(torch.tensor(saved[key], dtype=torch.float64) for key in ("mean", "deviation")))
+
+
+def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, labelled: bool) -> Samples:
+    loose = _pictures(path)
+    if loose and not labelled:
+        pixels = _read_images(loose, (size, size) if isinstance(size, int) else size, grey)
+        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in loose])
+    images, y, class_names = read_image_folder(path, size, grey)
+    names = [f"{name}/{file.name}" for name in class_names for file in _pictures(path / name)]
+    return Samples(torch.from_numpy(images), torch.from_numpy(y), class_names, names)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_SUFFIXES]
+
+
+def _arrays(path: Path, *, labelled: bool) -> Samples:
+    y: NDArray[Any] | None = None
+    if labelled or "y" in _members(path):
+        x, y = read_npz(path)
+    else:
+        with np.load(path, allow_pickle=False) as content:
+            if "x" not in content.files:
+                raise DataError(f"{path} needs the array x, and has {', '.join(content.files) or 'none'}.")
+            x = content["x"]
+        if x.dtype.kind not in "biuf" or x.ndim < 2:
+            raise DataError(f"{path}: x must be numbers of shape (n, ...), got {x.dtype} {x.shape}.")
+    if len(x) == 0:
+        raise DataError(f"{path}: x has no samples.")
+    if x.ndim == 3:
+        x = x[:, None]
+    values = torch.from_numpy(np.ascontiguousarray(x if x.dtype == np.uint8 and x.ndim == 4 else x.astype(np.float32)))
+    names = [str(i) for i in range(1, len(x) + 1)]
+    if y is None:
+        return Samples(values, None, [], names)
+    classes, codes = np.unique(y, return_inverse=True)
+    return Samples(values, torch.from_numpy(codes.astype(np.int64)), [str(c) for c in classes], names)
+
+
+def _members(path: Path) -> list[str]:
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return list(content.files)
+    except Exception:  # read_npz says what is wrong with it
+        return ["y"]
+
+
+def _table(path: Path, label: str | None, shape: Sequence[int] | None) -> Samples:
+    if shape is not None and len(shape) == 1:
+        lines = [line for line in read_bytes(path).decode("utf-8-sig", "replace").split("\n") if line.strip()]
+        separator = max(",;\t", key=lines[0].count) if lines else ","
+        first = [cell.strip() for cell in next(csv.reader(lines[:1], delimiter=separator), [])]
+        if len(first) == shape[0] and label not in first:
+            return _unlabelled(path, lines, first, separator)
+        if len(first) != shape[0] + 1:
+            raise DataError(
+                f"{path} has {len(first)} columns where there should be {shape[0]}, or {shape[0] + 1} with the labels."
+            )
+    x, y, class_names = read_csv(path, label)
+    return Samples(torch.from_numpy(x), torch.from_numpy(y), class_names, [str(i) for i in range(1, len(x) + 1)])
+
+
+def _unlabelled(path: Path, lines: list[str], first: list[str], separator: str) -> Samples:
+    """A table of numbers alone, read as one whose labels are all alike."""
+    header = not all(map(_is_number, first))
+    body = [line.rstrip("\r") + f"{separator}0" for line in (lines[1:] if header else lines)]
+    if not body:
+        raise DataError(f"{path} has no rows.")
+    names = [*(first if header else range(1, len(first) + 1)), "label"]
+    values, _ = _parse_table(body, separator, len(first), names, path)
+    x = torch.from_numpy(np.ascontiguousarray(values[:, :-1]))
+    return Samples(x, None, [], [str(i) for i in range(1, len(x) + 1)])

@@ -1,0 +1,57 @@
+"""The demo of matching: digits that two simulated sensors see, tested on digits that nobody trained on."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from ldmnet.matching.embeddings import METHODS, TITLES
+from ldmnet.paper.face_runs import MatchRun, MatchSettings, load_fold, match_once
+from ldmnet.paper.faces import default_embedding, untuned_selection
+from ldmnet.records.runs import Record, append_record
+from ldmnet.training.progress import EpochBar
+
+SPLITS, EPOCHS, WIDTH = 4, 80, 500
+
+
+def run_faces_demo(
+    *,
+    output: Path,
+    console: Console,
+    threads: int,
+    rows: Sequence[str] = METHODS,
+    splits: int = SPLITS,
+    epochs: int = EPOCHS,
+) -> list[Record]:
+    """Every method on digits seen by two simulated sensors; the tested digits are not among the training ones."""
+    started = time.perf_counter()
+    console.print(
+        f"Learning from six digits seen by two sensors, {epochs} epochs, and identifying the four others: "
+        f"{splits} splits, {len(rows)} methods.",
+        highlight=False,
+    )
+    records = []
+    for row in rows:
+        embedding = replace(default_embedding(row, epochs), width=WIDTH)
+        found = []
+        for split in range(splits):
+            settings = MatchSettings("digits", split, embedding, threads=threads)
+            table, fold = load_fold(settings)
+            with EpochBar(f"{row} {split + 1}/{splits}", settings.train.epochs, console) as bar:
+                found.append(
+                    match_once(MatchRun("digits", row, settings, untuned_selection(row)), table, fold, on_epoch=bar)
+                )
+        if not console.is_terminal:
+            mean = statistics.fmean(record["accuracy"] for record in found)
+            console.print(f"{TITLES[row]}: {mean:.1f} %", highlight=False)
+        records += found
+    (output / "records.jsonl").unlink(missing_ok=True)
+    for record in records:
+        append_record(output / "records.jsonl", record)
+    console.print(f"{time.perf_counter() - started:.0f} seconds in all.", highlight=False)
+    return records
