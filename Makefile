@@ -24,6 +24,14 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# each prints ratios taken in one run; close other programs first
+bench: $(READY)
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/overhead.py --net cifar --n 500
+	$(BIN)/python benchmarks/update.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/roofline.py
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -10,7 +10,7 @@ from ldmnet.errors import LDMNetError
 
 
 def training_set(net: str, n: int) -> tuple[Tensor, Tensor, str]:
-    """n images in ten classes as the network wants them, their labels, and where they are from."""
+    """N images in ten classes as the network wants them, their labels, and where they are from."""
     name, scale = ("mnist", 1.0) if net == "mnist" else ("cifar10", 64.0)
     try:
         split = load(name)

@@ -1,7 +1,7 @@
 """What LDMNet adds to training: the update's phases and the penalty, as shares of the SGD between two updates.
 
-    python benchmarks/overhead.py --n 500,7000,54000
-    python benchmarks/overhead.py --net cifar --n 500
+python benchmarks/overhead.py --n 500,7000,54000
+python benchmarks/overhead.py --net cifar --n 500
 """
 
 from __future__ import annotations
