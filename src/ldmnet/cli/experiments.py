@@ -135,3 +135,42 @@ def table(table: str, style: str, results: Path | None) -> None:
     if not rows:
         raise click.ClickException(f"there are no records of a table {table!r} in {results or 'results'}.")
     click.echo(format_table(rows, style))  # type: ignore[arg-type]
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet figure 1 --per-class 100      features of the test images by method (trains what is missing)",
+        "ldmnet figure 3                      error and generalisation gap against size, from records",
+        "ldmnet figure 3 --table cifar10 --output cifar.png",
+    )
+)
+@click.argument("number", type=click.Choice(["1", "3"]))
+@click.option("--table", "name", default="mnist", show_default=True, help="Which table's data.")
+@click.option("--per-class", default=100, show_default=True, help="Training images a class, for Figure 1.")
+@click.option("--seed", default=0, show_default=True, help="For Figure 1.")
+@click.option("--output", type=click.Path(path_type=Path), default=None, help="The picture.  [default: figureN.png]")
+@click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]")
+@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records, for Figure 3.")
+def figure(
+    number: str,
+    name: str,
+    per_class: int,
+    seed: int,
+    output: Path | None,
+    data_dir: str | None,
+    runs_dir: Path,
+    results: Path | None,
+) -> None:
+    """Draw one of the paper's figures."""
+    output = output or Path(f"figure{number}.png")
+    if number == "3":
+        from ldmnet.records.figures import error_figure
+        from ldmnet.records.tables import records_in
+
+        error_figure(records_in(results), name, output)
+    else:
+        from ldmnet.paper.figure1 import draw_features
+
+        draw_features(name, per_class, seed, output, runs_dir=runs_dir, data_dir=data_dir, console=Console(stderr=True))
+    click.echo(str(output))

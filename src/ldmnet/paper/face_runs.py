@@ -13,7 +13,8 @@ from typing import Literal
 
 import torch
 
-from ldmnet.data.faces import MatchTable, load_match_table, read_match_npz
+from ldmnet.data.faces import load_match_table, read_match_npz
+from ldmnet.data.modalities import MatchTable
 from ldmnet.matching.casia import read_casia
 from ldmnet.matching.embeddings import EmbeddingSettings, learn
 from ldmnet.matching.figures import scatter_points

@@ -28,8 +28,7 @@ TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
 TUNING_SPLITS = 3
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03)
-MUS = (1.0, specs.NIR_VIS.mu)
-LAMBDAS = (1.0, 5.0)
+STRENGTHS = ((1.0, 5.0), (5.0, 1.0))  # mu and lambda_tilde
 NOT_TUNED = ("pca", "ldmnet")
 
 
@@ -66,18 +65,19 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
 
 
 def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
-    """The settings that a row's are chosen from."""
+    """The four settings that a row's are chosen from: as many for every method that is tuned."""
     start = default_embedding(row, epochs)
     if row in NOT_TUNED:
         return [start]
     if row == "low_rank":
         return [replace(start, dimensions=d, step_size=s) for d in (100, 200) for s in (0.03, 0.1)]
+    if row == "none":
+        return [replace(start, train=face_training(epochs, lr)) for lr in (*LEARNING_RATES, 0.3, 0.01)]
     methods = {
-        "none": [Method()],
-        "weight_decay": [Method(row, weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
-        "dropout": [Method(row, dropout=p) for p in (0.2, specs.DROPOUT)],
-        "control": [Method(row, mu=mu) for mu in MUS],
-        "ldmnet_tuned": [Method("ldmnet", mu=mu, lambda_tilde=strength) for mu in MUS for strength in LAMBDAS],
+        "weight_decay": [Method("weight_decay", weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
+        "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT)],
+        "control": [Method("control", mu=mu) for mu, _ in STRENGTHS],
+        "ldmnet_tuned": [Method("ldmnet", mu=mu, lambda_tilde=strength) for mu, strength in STRENGTHS],
     }
     trains = [face_training(epochs, lr) for lr in LEARNING_RATES]
     if row == "triplet":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ldmnet.errors import missing_extra
+from ldmnet.errors import DataError, missing_extra
+from ldmnet.records.runs import Record
 
 TITLES = {
     "none": "no regulariser",
@@ -81,6 +84,42 @@ def feature_figure(panels: Mapping[str, Tensor], labels: Tensor, path: Path, *, 
     if title:
         figure.suptitle(title, fontsize=11)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+MARKERS = {"none": "v", "weight_decay": "s", "dropout": "^", "control": "D", "ldmnet": "o", "ldmnet_tuned": "*"}
+
+
+def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
+    """Figure 3: test error, and the gap between test and training loss, against the training set's size."""
+    cells: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record["table"] == table:
+            cells[record["method"]][record["n_train"]].append(record)
+    if not cells:
+        raise DataError(f"there are no records of a table {table!r} to draw.")
+    plt = pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
+    for number, (method, title) in enumerate(TITLES.items()):
+        if method not in cells:
+            continue
+        sizes = sorted(cells[method])
+        error = [statistics.fmean(100 - r["accuracy"] for r in cells[method][n]) for n in sizes]
+        gap = [statistics.fmean(r["test_loss"] - r["train_loss"] for r in cells[method][n]) for n in sizes]
+        style = {"color": plt.cm.tab10(number), "marker": MARKERS[method], "label": title, "linewidth": 1.2}
+        left.plot(sizes, error, **style)
+        right.plot(sizes, gap, **style)
+    for axis, name in ((left, "test error (%)"), (right, "test loss - training loss")):
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("training images")
+        axis.set_ylabel(name)
+        axis.grid(alpha=0.3, which="both")
+    left.legend(fontsize=8)
+    figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)

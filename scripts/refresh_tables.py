@@ -1,0 +1,52 @@
+"""Write the tables of README and docs anew from the records in results/.
+
+A table stands between two marks: <!-- table: mnist --> (or <!-- study: mnist -->) and <!-- end -->.
+
+    python scripts/refresh_tables.py            rewrite
+    python scripts/refresh_tables.py --check    exit 1 if anything would change
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from ldmnet.records import format_table, table_rows
+from ldmnet.records.tables import format_study, records_in
+
+ROOT = Path(__file__).parents[1]
+MARKED = re.compile(r"(<!-- (table|study): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def refreshed(text: str) -> str:
+    """The text with every marked table computed from the records."""
+    records = records_in(ROOT / "results")
+
+    def table(match: re.Match[str]) -> str:
+        opening, kind, name, closing = match.groups()
+        if kind == "study":
+            body = format_study(r for r in records if r["table"] == f"study-{name}")
+        else:
+            body = format_table(table_rows(records, name), "md")
+        return f"{opening}{body}\n{closing}"
+
+    return MARKED.sub(table, text)
+
+
+def main() -> int:
+    """Rewrite, or with --check only compare; the number of files that differ."""
+    stale = []
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        if (new := refreshed(text)) != text:
+            stale.append(path.relative_to(ROOT))
+            if "--check" not in sys.argv:
+                path.write_text(new, encoding="utf-8")
+    for path in stale:
+        print(f"{path}: tables {'differ from the records' if '--check' in sys.argv else 'written'}")
+    return len(stale) if "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

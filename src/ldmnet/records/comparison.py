@@ -1,0 +1,173 @@
+"""All methods on someone's own data, over repeated stratified splits, in one table with a paired test.
+
+Splits of one data set overlap, so the plain paired t-test finds differences that are not there. The variance is
+widened by n_test / n_train, as Nadeau and Bengio (Machine Learning 52, 2003) propose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ldmnet.data.userdata import Samples
+from ldmnet.errors import InputError
+from ldmnet.records.runs import Record, append_record, read_records
+from ldmnet.records.userfits import UserSettings, fit_split
+from ldmnet.regularizer import fingerprint
+from ldmnet.training.methods import METHODS
+from ldmnet.training.progress import OnEpoch
+
+REFERENCE = "ldmnet"
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One method over its splits.
+
+    Attributes:
+        method: its name.
+        mean: mean test accuracy in percent.
+        std: its standard deviation over the splits (ddof = 1), None for one split.
+        splits: how many.
+        gain: by how much LDMNet is better, mean over the splits both have; None for LDMNet itself.
+        p: two-sided p-value of that difference, None where there is nothing to test.
+    """
+
+    method: str
+    mean: float
+    std: float | None
+    splits: int
+    gain: float | None
+    p: float | None
+
+
+def compare_methods(
+    samples: Samples,
+    settings: UserSettings,
+    *,
+    methods: Sequence[str] = METHODS,
+    splits: int = 5,
+    records: Path,
+    on_run: Callable[[str, int], OnEpoch | None] | None = None,
+) -> list[Record]:
+    """Train every method on every split and test on the part held out; runs that are in `records` are skipped.
+
+    Args:
+        samples: the data.
+        settings: all but the method; its seed is the first split's, the others follow it.
+        methods: which.
+        splits: how many; every method sees the same ones.
+        records: the JSON-lines file that finished runs are read from and appended to.
+        on_run: called with the method and the split before each run; what it returns is called every epoch.
+    """
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise InputError(f"there is no method {unknown[0]!r}. The methods: {', '.join(METHODS)}.")
+    if not settings.test_share:
+        raise InputError("a comparison needs a test share above zero.")
+    data = fingerprint(samples.x.float(), samples.labels)
+    done = {r["key"]: r for r in read_records([records])} if records.exists() else {}
+    found = []
+    for split in range(splits):
+        for method in methods:
+            run = replace(settings, method=method, seed=settings.seed + split)
+            key = _key(run, data)
+            if key not in done:
+                done[key] = _record(samples, run, split, key, on_run(method, split) if on_run else None)
+                append_record(records, done[key])
+            found.append(done[key])
+    return found
+
+
+def _record(samples: Samples, run: UserSettings, split: int, key: str, on_epoch: OnEpoch | None) -> Record:
+    outcome = fit_split(samples, run, on_epoch=on_epoch)
+    assert outcome.fit.test_accuracy is not None
+    return {
+        "method": run.method,
+        "split": split,
+        "accuracy": round(100 * outcome.fit.test_accuracy, 4),
+        "test_loss": outcome.fit.test_loss,
+        "train_loss": outcome.fit.train_loss,
+        "n_train": outcome.n_train,
+        "n_test": outcome.n_test,
+        "mu": outcome.fit.method.mu,
+        "lambda_tilde": outcome.fit.method.lambda_tilde,
+        "settings": asdict(run),
+        "key": key,
+    }
+
+
+def _key(run: UserSettings, data: str) -> str:
+    text = json.dumps({**asdict(run), "lr": run.training().lr, "data": data}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
+    """The table of a comparison, one row a method in the order they came."""
+    by_method: dict[str, dict[int, Record]] = {}
+    for record in records:
+        by_method.setdefault(record["method"], {})[record["split"]] = record
+    reference = by_method.get(REFERENCE, {})
+    rows = []
+    for method, found in by_method.items():
+        accuracy = [r["accuracy"] for r in found.values()]
+        shared = [split for split in found if split in reference] if method != REFERENCE else []
+        gains = [reference[split]["accuracy"] - found[split]["accuracy"] for split in shared]
+        overlap = found[shared[0]]["n_test"] / found[shared[0]]["n_train"] if shared else 0.0
+        rows.append(
+            ComparedRow(
+                method,
+                mean=round(statistics.fmean(accuracy), 4),
+                std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
+                splits=len(accuracy),
+                gain=round(statistics.fmean(gains), 4) if gains else None,
+                p=paired_p(gains, overlap),
+            )
+        )
+    return rows
+
+
+def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None:
+    """The two-sided p-value of a mean difference over splits; None for fewer than two of them, or all zero.
+
+    Args:
+        differences: one a split.
+        overlap: n_test / n_train of the splits; zero gives the plain paired t-test.
+    """
+    from scipy.stats import t as students_t
+
+    n = len(differences)
+    if n < 2 or not any(differences):
+        return None
+    mean, variance = statistics.fmean(differences), statistics.variance(differences)
+    if variance == 0:
+        return 0.0
+    return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))
+
+
+def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
+    """Rows as Markdown, CSV or JSON."""
+    if style == "json":
+        return json.dumps([asdict(row) for row in rows], indent=1)
+    lines = [["method", "accuracy, %", "splits", "LDMNet is better by", "p"]]
+    best = max(row.mean for row in rows)
+    for row in rows:
+        number = f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
+        lines.append(
+            [
+                row.method.replace("_", " "),
+                f"**{number}**" if row.mean == best and style == "md" else number,
+                str(row.splits),
+                "" if row.gain is None else f"{row.gain:+.2f}",
+                "" if row.p is None else ("< 0.001" if row.p < 0.001 else f"{row.p:.3f}"),
+            ]
+        )
+    if style == "csv":
+        return "\n".join(",".join(f'"{c}"' if "," in c else c for c in line) for line in lines)
+    table = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([table[0], "|---|---:|---:|---:|---:|", *table[1:]])

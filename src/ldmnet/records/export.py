@@ -1,0 +1,66 @@
+"""A trained run as one file for other programs: samples as they were read in, probabilities out."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ldmnet.errors import missing_extra
+from ldmnet.records.userruns import TrainedRun
+
+
+class Packaged(nn.Module):
+    """Standardisation, network and softmax in one."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, run: TrainedRun) -> None:
+        super().__init__()
+        self.register_buffer("mean", run.standardize.mean.float())
+        self.register_buffer("deviation", run.standardize.deviation.float())
+        self.model = run.model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float32 samples (n, ...), pixels as 0..255, to probabilities (n, n_classes)."""
+        out: Tensor = self.model((x - self.mean) / self.deviation)
+        return out.softmax(1)
+
+
+def export_torchscript(run: TrainedRun, path: Path) -> Path:
+    """Write a TorchScript file, for `torch.jit.load` in Python or C++."""
+    packaged = Packaged(run).eval()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        traced = torch.jit.trace(packaged, torch.zeros(2, *run.shape))  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, str(path))
+    return path
+
+
+def export_onnx(run: TrainedRun, path: Path) -> Path:
+    """Write an ONNX file with the input `samples`, of any number, and the output `probabilities`."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("onnx with onnxscript", "onnx") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Packaged(run).eval(),
+            (torch.zeros(2, *run.shape),),
+            path,
+            input_names=["samples"],
+            output_names=["probabilities"],
+            dynamic_shapes={"x": {0: torch.export.Dim("n")}},
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    return path

@@ -1,0 +1,131 @@
+"""mu and lambda_tilde chosen on validation data, by Optuna. Needs the extra `tune`.
+
+The study is kept in a SQLite file, so a search that was cut goes on. It looks a factor of a hundred around the
+untuned rule's numbers, which are the first trial, so the result is never worse on the validation data than the rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ldmnet.data.userdata import Samples, Standardize, share_split
+from ldmnet.errors import DivergenceError, StateError, missing_extra
+from ldmnet.integrations.untuned import untuned_method
+from ldmnet.records.userfits import UserSettings, build_net, fit_split
+from ldmnet.regularizer import fingerprint
+
+MU_RANGE = (0.01, 10.0)  # times the rule's number; ten is near the limit that SGD can follow
+STRENGTH_RANGE = (0.01, 100.0)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found.
+
+    Attributes:
+        mu: weight of the penalty.
+        lambda_tilde: strength of the manifold term.
+        accuracy: mean validation accuracy of the best trial, 0 to 1.
+        untuned: that of the first trial, the rule's numbers.
+        trials: how many were run in all.
+    """
+
+    mu: float
+    lambda_tilde: float
+    accuracy: float
+    untuned: float
+    trials: int
+
+
+def tune_strengths(
+    samples: Samples,
+    settings: UserSettings,
+    *,
+    trials: int,
+    splits: int,
+    storage: Path,
+    on_trial: Callable[[int, float], None] | None = None,
+) -> Tuned:
+    """Search until the study has so many trials.
+
+    Args:
+        samples: the data; the part that `settings.test_share` of every split holds out validates.
+        settings: all but mu and lambda_tilde; the method is LDMNet.
+        trials: in all, those of earlier calls counted.
+        splits: over which a trial's accuracy is averaged.
+        storage: the study's SQLite file.
+        on_trial: called with the number and the accuracy of each finished trial.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise missing_extra("optuna", "tune") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage.parent.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        storage=f"sqlite:///{storage}",
+        study_name="ldmnet",
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=settings.seed),
+    )
+    settings = replace(settings, method="ldmnet", mu="auto", lambda_tilde="auto")
+    _check_same(study, samples, settings, splits, storage)
+    mu, lambda_tilde = _rule(study, samples, settings)
+    if not study.trials:
+        study.enqueue_trial({"mu": mu, "lambda_tilde": lambda_tilde})
+
+    def accuracy(trial: Any) -> float:
+        chosen = replace(
+            settings,
+            mu=trial.suggest_float("mu", mu * MU_RANGE[0], mu * MU_RANGE[1], log=True),
+            lambda_tilde=trial.suggest_float(
+                "lambda_tilde", lambda_tilde * STRENGTH_RANGE[0], lambda_tilde * STRENGTH_RANGE[1], log=True
+            ),
+        )
+        try:
+            return statistics.fmean(_validated(samples, replace(chosen, seed=chosen.seed + i)) for i in range(splits))
+        except DivergenceError:
+            return 0.0
+
+    def report(_: Any, trial: Any) -> None:
+        if on_trial is not None and trial.value is not None:
+            on_trial(trial.number, trial.value)
+
+    finished = len([t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE])
+    study.optimize(accuracy, n_trials=max(0, trials - finished), callbacks=[report])
+    complete = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
+    best = study.best_trial
+    return Tuned(best.params["mu"], best.params["lambda_tilde"], best.value, complete[0].value, len(complete))
+
+
+def _validated(samples: Samples, settings: UserSettings) -> float:
+    found = fit_split(samples, settings).fit.test_accuracy
+    assert found is not None
+    return found
+
+
+def _rule(study: Any, samples: Samples, settings: UserSettings) -> tuple[float, float]:
+    """The untuned numbers on the first split, kept with the study so that its ranges stay."""
+    if "rule" not in study.user_attrs:
+        train, _ = share_split(samples.labels, settings.test_share, settings.seed, samples.class_names)
+        x = Standardize.fit(samples.x[train])(samples.x[train])
+        model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
+        method = untuned_method(model, x, settings.training(), layer=settings.layer)
+        study.set_user_attr("rule", [method.mu, method.lambda_tilde])
+    mu, lambda_tilde = study.user_attrs["rule"]
+    return mu, lambda_tilde
+
+
+def _check_same(study: Any, samples: Samples, settings: UserSettings, splits: int, storage: Path) -> None:
+    """Refuse to go on in a study of other data or settings."""
+    text = f"{settings} {settings.training()} {splits} {fingerprint(samples.x.float(), samples.labels)}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    if study.user_attrs.setdefault("key", key) != key:
+        raise StateError(f"{storage} holds a search with other data or settings. Choose another --output.")
+    study.set_user_attr("key", key)

@@ -1,0 +1,200 @@
+"""One fit on someone's own data: the networks by name, a run's settings, and what they make of some samples."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
+from ldmnet.errors import InputError
+from ldmnet.integrations.untuned import Strength, untuned_method
+from ldmnet.networks import Initialization, cifar_net, initialize, mlp, mnist_net
+from ldmnet.seeds import derive_seed
+from ldmnet.training.loop import Fit, TrainSettings, fit
+from ldmnet.training.methods import Method
+from ldmnet.training.progress import OnEpoch
+
+
+class Net(NamedTuple):
+    """What a network by name takes and is started with."""
+
+    shape: tuple[int, ...] | None
+    init: Initialization
+    lr: float
+
+
+NETS = {
+    "mnist": Net((1, 28, 28), "xavier", 0.01),
+    "cifar": Net((3, 32, 32), "xavier", 0.005),
+    "mlp": Net(None, "he", 0.02),
+}
+OWN_LR = 0.01  # for a network of the user's
+
+
+@dataclass(frozen=True)
+class UserSettings:
+    """Everything but the data that decides the result of a run on someone's own data.
+
+    Attributes:
+        net: "mnist", "cifar", "mlp", or "package.module:factory", a function of the number of inputs and classes.
+        method: the regularisation.
+        epochs: passes over the training set.
+        lr: the learning rate; None takes the network's own.
+        batch_size: samples a step.
+        mu: weight of the penalty, or "auto".
+        lambda_tilde: strength of the manifold term, or "auto".
+        weight_decay: w of eq. (24), for the method weight_decay.
+        dropout: the rate, for the method dropout.
+        layer: the name of the feature layer.
+        test_share: the share of every class that is held out to test on; zero trains on all.
+        seed: of the split, the initial weights and the batches, each derived apart.
+    """
+
+    net: str = "mlp"
+    method: str = "ldmnet"
+    epochs: int = 60
+    lr: float | None = None
+    batch_size: int = 32
+    mu: Strength = "auto"
+    lambda_tilde: Strength = "auto"
+    weight_decay: float = 0.005
+    dropout: float = 0.5
+    layer: str = "features"
+    test_share: float = 0.0
+    seed: int = 0
+
+    def training(self) -> TrainSettings:
+        """SGD's numbers."""
+        lr = self.lr or (NETS[self.net].lr if self.net in NETS else OWN_LR)
+        return TrainSettings(epochs=self.epochs, lr=lr, batch_size=self.batch_size, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the data was read, so that it is read alike again."""
+
+    label: str | None = None
+    size: int | None = None
+    grey: bool = False
+
+
+def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, Reading]:
+    """Read data for a network, or find the network for the data if it is "auto".
+
+    Images of a folder are resized for the networks that have a size: mnist takes grey images, cifar colour.
+    """
+    if path.is_dir():
+        if net == "auto":
+            colour = read_samples(path, size=32).x
+            net = "mnist" if bool((colour == colour[:, :1]).all()) else "cifar"
+        if net in NETS and (shape := NETS[net].shape) is not None:
+            reading = replace(reading, size=shape[-1], grey=shape[0] == 1)
+    samples = read_samples(path, **asdict(reading))
+    shape = tuple(samples.x.shape[1:])
+    if net == "auto":
+        net = next((name for name, spec in NETS.items() if spec.shape == shape), "mlp")
+    elif net in NETS and NETS[net].shape not in (None, shape):
+        raise InputError(
+            f"the network {net} takes samples of shape {NETS[net].shape}, but those of {path} have {shape}. "
+            "Choose --net mlp, or a network of your own."
+        )
+    return samples, net, reading
+
+
+def build_net(settings: UserSettings, shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """The settings' network with its initial weights."""
+    d_in = math.prod(shape)
+    if settings.net not in NETS:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(settings.seed, "init"))
+            model = _factory(settings.net)(d_in, n_classes)
+        if not isinstance(model, nn.Module):
+            raise InputError(f"{settings.net} gave a {type(model).__name__}, not a torch.nn.Module.")
+        return model
+    if settings.net == "mlp":
+        net = mlp(d_in, n_classes)
+    else:
+        net = mnist_net(n_classes) if settings.net == "mnist" else cifar_net(n_classes)
+    initialize(net, NETS[settings.net].init, settings.seed)
+    return net
+
+
+def _factory(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise InputError(
+            f"there is no network {name!r}. Choose {', '.join(NETS)}, or package.module:factory, a function of the "
+            "number of inputs and the number of classes."
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"the network {name} cannot be loaded: {error}.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A fit on one split."""
+
+    fit: Fit
+    standardize: Standardize
+    n_train: int
+    n_test: int
+
+
+def fit_split(
+    samples: Samples,
+    settings: UserSettings,
+    *,
+    checkpoint: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Outcome:
+    """Split, standardise by the training part's statistics, and train."""
+    y = samples.labels
+    train, test = torch.arange(len(y)), torch.empty(0, dtype=torch.int64)
+    if settings.test_share:
+        train, test = share_split(y, settings.test_share, settings.seed, samples.class_names)
+    standardize = Standardize.fit(samples.x[train])
+    x = standardize(samples.x[train])
+    model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
+    result = fit(
+        model,
+        (x, y[train]),
+        method=method_for(settings, model, x),
+        settings=settings.training(),
+        layer=settings.layer,
+        test=(standardize(samples.x[test]), y[test]) if len(test) else None,
+        checkpoint=checkpoint,
+        on_epoch=on_epoch,
+        progress=False,
+    )
+    return Outcome(result, standardize, len(train), len(test))
+
+
+def method_for(settings: UserSettings, model: nn.Module, x: Tensor) -> Method:
+    """The settings' method for a network before training."""
+    if settings.method == "weight_decay":
+        return Method("weight_decay", weight_decay_w=settings.weight_decay)
+    if settings.method == "dropout":
+        return Method("dropout", dropout=settings.dropout)
+    if settings.method == "none":
+        return Method()
+    return untuned_method(
+        model,
+        x,
+        settings.training(),
+        name=settings.method,
+        mu=settings.mu,
+        lambda_tilde=settings.lambda_tilde,
+        layer=settings.layer,
+    )

@@ -1,0 +1,198 @@
+"""Runs on someone's own data: settings and samples in, a folder with a trained network out.
+
+The folder holds `run.json` (settings, class names, preprocessing statistics, versions, result), `model.safetensors`,
+`history.jsonl` (one line an epoch) and, until it is done, a checkpoint that the same call goes on from.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import ldmnet
+from ldmnet.data.userdata import Samples, Standardize, read_samples
+from ldmnet.errors import DataError, StateError
+from ldmnet.records.runs import write_atomically
+from ldmnet.records.userfits import NETS, Reading, UserSettings, build_net, fit_split
+from ldmnet.regularizer import fingerprint
+from ldmnet.training.checkpoint import save_weights
+from ldmnet.training.history import Epoch
+from ldmnet.training.progress import OnEpoch
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """A trained network with all that turns samples into its answers."""
+
+    model: nn.Module
+    standardize: Standardize
+    settings: UserSettings
+    reading: Reading
+    class_names: list[str]
+    shape: tuple[int, ...]
+
+    def read(self, path: Path) -> Samples:
+        """Samples like those of the training, with or without labels."""
+        if path.is_dir() and self.reading.size is None:
+            return read_samples(path, size=_side(self.shape), grey=self.reading.grey, shape=self.shape)
+        return read_samples(path, **asdict(self.reading), shape=self.shape)
+
+
+def train_run(
+    samples: Samples,
+    settings: UserSettings,
+    reading: Reading,
+    folder: Path,
+    *,
+    on_epoch: OnEpoch | None = None,
+) -> dict[str, Any]:
+    """Train into a folder, or go on where that was cut short, or say what is there if it is done.
+
+    Returns:
+        The content of `run.json`.
+
+    Raises:
+        StateError: the folder holds another run.
+    """
+    path, checkpoint, history = folder / "run.json", folder / "checkpoint.pt", HistoryFile(folder / "history.jsonl")
+    described = {
+        "settings": asdict(replace(settings, lr=settings.training().lr)),
+        "reading": asdict(reading),
+        "class_names": samples.class_names,
+        "shape": list(samples.x.shape[1:]),
+        "data": fingerprint(samples.x.float(), samples.labels),
+    }
+    if path.exists():
+        run = read_run(folder)
+        _check_same(run, described, folder)
+        if run["result"] is not None:
+            return run
+
+    def remember(epoch: Epoch) -> None:
+        history.add(epoch)
+        if on_epoch is not None:
+            on_epoch(epoch)
+
+    run = {**described, "preprocessing": None, "versions": versions(), "result": None}
+    write_atomically(path, json.dumps(run))
+    outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember)
+    save_weights(outcome.fit.model, folder / "model.safetensors")
+    run["preprocessing"] = outcome.standardize.to_json()
+    run["result"] = {
+        "train_loss": outcome.fit.train_loss,
+        "test_accuracy": outcome.fit.test_accuracy,
+        "test_loss": outcome.fit.test_loss,
+        "n_train": outcome.n_train,
+        "n_test": outcome.n_test,
+        "mu": outcome.fit.method.mu,
+        "lambda_tilde": outcome.fit.method.lambda_tilde,
+        "seconds": {phase: round(spent, 2) for phase, spent in outcome.fit.seconds.items()},
+    }
+    write_atomically(path, json.dumps(run))
+    checkpoint.unlink(missing_ok=True)
+    return run
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The content of a folder's `run.json`."""
+    path = folder / "run.json"
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        missing = [k for k in ("settings", "reading", "class_names", "shape", "data", "result") if k not in run]
+    except FileNotFoundError as error:
+        raise DataError(f"{folder} holds no run: run.json is missing. Name a folder that train wrote.") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+    if missing:
+        raise DataError(f"{path} is not a run of train: it lacks {', '.join(missing)}.")
+    return dict(run)
+
+
+def load_run(folder: Path, net: str | None = None) -> TrainedRun:
+    """A finished run, ready to answer.
+
+    Args:
+        folder: that `train_run` wrote.
+        net: must repeat the network's name if it is the user's own, since it is imported and called.
+    """
+    run = read_run(folder)
+    if run["result"] is None:
+        raise StateError(f"{folder} is not finished. Run the same train command again: it goes on where it stopped.")
+    settings = UserSettings(**run["settings"])
+    if settings.net not in NETS and net != settings.net:
+        raise StateError(
+            f"{folder} was trained with the network {settings.net}, which is code that would be run. "
+            f"If you trust it, say so: --net {settings.net}"
+        )
+    model = build_net(settings, tuple(run["shape"]), len(run["class_names"]))
+    try:
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except Exception as error:  # a missing, cut or foreign file
+        raise StateError(f"{folder / 'model.safetensors'} does not fit the run: {error}") from error
+    model.eval()
+    return TrainedRun(
+        model=model,
+        standardize=Standardize.from_json(run["preprocessing"]),
+        settings=settings,
+        reading=Reading(**run["reading"]),
+        class_names=run["class_names"],
+        shape=tuple(run["shape"]),
+    )
+
+
+def known_labels(samples: Samples, class_names: list[str]) -> Tensor | None:
+    """The samples' labels as positions in a run's class names; None if there are none, or of classes it knows not."""
+    if samples.y is None or not set(samples.class_names) <= set(class_names):
+        return None
+    return torch.tensor([class_names.index(name) for name in samples.class_names])[samples.y]
+
+
+class HistoryFile:
+    """One line of JSON an epoch; epochs that are done again after a cut replace their lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: int | None = None
+
+    def add(self, epoch: Epoch) -> None:
+        """Write one epoch's line in its place."""
+        if self._lines is None:
+            old = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+            write_atomically(self._path, "".join(f"{line}\n" for line in old[: epoch.epoch]))
+        self._lines = epoch.epoch + 1
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(epoch)) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Of what computed the result."""
+    return {
+        "ldmnet": ldmnet.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
+    """Refuse to go on in a folder of another run."""
+    theirs, mine = old["settings"], new["settings"]
+    changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in mine.items() if theirs.get(k) != v]
+    if any(old[key] != new[key] for key in ("data", "class_names", "shape", "reading")):
+        changed.append("other data, or read otherwise")
+    if changed:
+        raise StateError(
+            f"{folder} holds another run: {', '.join(changed)}. Choose another --output, or delete the folder."
+        )
+
+
+def _side(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    return (shape[-2], shape[-1]) if len(shape) == 3 else None
