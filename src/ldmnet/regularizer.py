@@ -32,6 +32,8 @@ from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import Mass, PointIntegralSystem
 
+LOGGED_COLUMNS = 32
+
 SETTINGS = (
     "mu",
     "lambda_tilde",
@@ -58,9 +60,9 @@ class Update:
         solver_steps: products with the matrix.
         residual: the largest relative residual over the columns.
         negative_curvature: columns that stopped at negative curvature.
-        move: |alpha - f| over |f - mean f|.
+        move: |alpha - f| over |f - mean f|, on evenly spaced feature columns, 32 or a few more.
         dual: |Z|.
-        energy: Dirichlet energy of alpha over that of f, on up to 32 feature columns.
+        energy: Dirichlet energy of alpha over that of f, on the same columns.
         seconds: by phase: graph, solve.
     """
 
@@ -171,9 +173,10 @@ class ManifoldRegularizer:
         self._groups = Groups(self.groups)
         graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
         self._search = NeighborSearch(self._groups, n_neighbors, graph_inputs if self.input_scale else None)
+        # each (n, d_feat), with the rows sorted by group, as the graph and the solve want them
         self._target: Tensor | None = None
         self._Z: Tensor | None = None
-        self._running: Tensor | None = None  # (n, d_feat) what penalty saw last, NaN where it saw nothing
+        self._running: Tensor | None = None  # what penalty saw last, NaN where it saw nothing
         self._warned: set[Status] = set()
 
     @property
@@ -184,12 +187,12 @@ class ManifoldRegularizer:
     @property
     def target(self) -> Tensor:
         """(n, d_feat): alpha + Z."""
-        return self._after_first_step(self._target, "target")
+        return self._groups.scatter(self._after_first_step(self._target, "target"))
 
     @property
     def Z(self) -> Tensor:
         """(n, d_feat): the dual variable, zero until the second step."""
-        return self._after_first_step(self._Z, "Z")
+        return self._groups.scatter(self._after_first_step(self._Z, "Z"))
 
     @property
     def alpha(self) -> Tensor:
@@ -216,42 +219,41 @@ class ManifoldRegularizer:
         Returns:
             The update's log entry, also appended to `log`.
         """
-        f = self._checked_features(self._taken(features))
+        f = self._seen() if features is None else self._groups.gather(self._checked_features(features))
         if self._target is None or not self.keep_dual:
             Z = torch.zeros_like(f)
         else:
             Z = self._target - f  # eq. (8): Z + alpha - f
-        started = time.perf_counter()
+        v = f - Z  # eq. (22)
+        some = slice(None, None, max(1, f.shape[1] // LOGGED_COLUMNS))
+        energy, started = 1.0, time.perf_counter()
         if self.lambda_tilde == 0:
-            # L = 0 gives alpha = v = f - Z, so the target is f: the control
-            alpha, target, energy, built = f - Z, f.clone(), 1.0, started
-            solution = Solution(alpha, Status.CONVERGED, 0, f.new_zeros(1))
+            built = started
+            solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
+            target = f.clone()  # alpha + Z = v + Z, without the rounding
         else:
-            by_group = f[self._groups.order]
             W = self_tuned_weights(  # Algorithm 1, step 1
-                self._search(by_group),
+                self._search(f),
                 self.sigma_neighbor,
                 symmetrize=self.symmetrize,
                 self_weight=self.self_weight,
             )
             system = PointIntegralSystem(W, self.coupling, self.mass)
             built = time.perf_counter()
-            v = (f - Z)[self._groups.order]  # eq. (22)
             solution = solve_grouped(system, v, self._groups, tol=self.tol, max_steps=self.max_steps)  # step 2
-            alpha = self._groups.scatter(solution.value)
-            target = alpha + Z
-            energy = _energy_ratio(system, solution.value, by_group)
+            target = solution.value + Z
+            energy = _energy_ratio(system, solution.value[:, some], f[:, some])
         solved = time.perf_counter()
         self._target, self._Z = target, Z
         if self.features == "running":
             self._running = torch.full_like(f, torch.nan)
-        spread = float(torch.linalg.vector_norm(f - f.mean(0)))
+        spread = float(torch.linalg.vector_norm(f[:, some] - f[:, some].mean(0)))
         update = Update(
             status=solution.status.name,
             solver_steps=solution.steps,
             residual=float(solution.residual.max()),
             negative_curvature=solution.negative_curvature,
-            move=float(torch.linalg.vector_norm(alpha - f)) / max(spread, 1e-30),
+            move=float(torch.linalg.vector_norm(solution.value[:, some] - f[:, some])) / max(spread, 1e-30),
             dual=float(torch.linalg.vector_norm(Z)),
             energy=energy,
             seconds={"graph": built - started, "solve": solved - built},
@@ -270,10 +272,9 @@ class ManifoldRegularizer:
         Returns:
             A scalar to add to the loss. Its gradient at f(x_i) is eq. (11) over b.
         """
-        target = self.target
+        target = self._after_first_step(self._target, "target")
         if not isinstance(index, Tensor):
             index = torch.as_tensor(index)
-        index = index.to(target.device)
         if features.shape != (len(index), target.shape[1]):
             raise InputError(
                 f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
@@ -285,17 +286,18 @@ class ManifoldRegularizer:
         if low < 0 or high >= len(target):
             worst = int(low if low < 0 else high)
             raise InputError(f"index holds {worst} but the training set has samples 0 to {len(target) - 1}.")
+        rows = self._groups.rank[index.to(target.device)]
         if self._running is not None:
-            self._running[index] = features.detach().to(target.dtype)
-        difference = features.to(target.dtype) - target[index]
+            self._running[rows] = features.detach().to(target.dtype)
+        difference = features.to(target.dtype) - target[rows]
         return difference.square().sum() * (self.mu / (2 * len(index)))  # eqs. (9), (10)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to go on: target and Z, the clock, and what they belong to."""
         return {
-            "target": None if self._target is None else self._target.clone(),
-            "Z": None if self._Z is None else self._Z.clone(),
-            "running": None if self._running is None else self._running.clone(),
+            "target": None if self._target is None else self._groups.scatter(self._target),
+            "Z": None if self._Z is None else self._groups.scatter(self._Z),
+            "running": None if self._running is None else self._groups.scatter(self._running),
             "steps": [asdict(update) for update in self.log],
             "data": self._fingerprint(),
             "settings": self.settings(),
@@ -324,7 +326,7 @@ class ManifoldRegularizer:
         except TypeError as error:
             raise StateError(f"the state's log cannot be read: {error}.") from error
         self._target, self._Z, self._running = (
-            None if state[key] is None else state[key].to(self.inputs.device, copy=True)
+            None if state[key] is None else self._groups.gather(state[key].to(self.inputs.device))
             for key in ("target", "Z", "running")
         )
         self.log = log
@@ -333,9 +335,8 @@ class ManifoldRegularizer:
         """The numbers that define the method, by name."""
         return {name: getattr(self, name) for name in SETTINGS}
 
-    def _taken(self, features: Tensor | None) -> Tensor:
-        if features is not None:
-            return features
+    def _seen(self) -> Tensor:
+        """The features that `penalty` saw since the last step, if it saw them all."""
         if self._running is None:
             raise StateError("step() was called without features: pass them (see ldmnet.sweep) at the first step.")
         unseen = int(self._running.isnan().any(1).sum())
@@ -344,7 +345,7 @@ class ManifoldRegularizer:
                 f"step() was called without features, but penalty() has not seen {unseen} of the {len(self.inputs)} "
                 "samples since the last step. Pass the features, or run a whole epoch first."
             )
-        return self._running
+        return checked_points(self._running, "features")
 
     def _checked_features(self, features: Tensor) -> Tensor:
         f = checked_points(_at_least_single(features), "features")
@@ -384,11 +385,10 @@ class ManifoldRegularizer:
         return value
 
 
-def _energy_ratio(system: PointIntegralSystem, u: Tensor, f: Tensor, columns: int = 32) -> float:
-    """The Dirichlet energy of u over that of f, on evenly spaced feature columns."""
-    some = slice(None, None, max(1, f.shape[1] // columns))
-    u, f = u[:, some].contiguous(), f[:, some].contiguous()
-    return system.dirichlet_energy(u) / max(system.dirichlet_energy(f), torch.finfo(f.dtype).tiny)
+def _energy_ratio(system: PointIntegralSystem, u: Tensor, f: Tensor) -> float:
+    """The Dirichlet energy of u over that of f."""
+    smallest = torch.finfo(f.dtype).tiny
+    return system.dirichlet_energy(u.contiguous()) / max(system.dirichlet_energy(f.contiguous()), smallest)
 
 
 def fingerprint(inputs: Tensor, groups: Tensor) -> str:

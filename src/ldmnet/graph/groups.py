@@ -19,12 +19,15 @@ class Groups:
 
     Attributes:
         order: (n,) the rows in sorted order, stable: `x[order]` has each group in one piece.
+        rank: (n,) where each row is in that order.
         starts: where each group begins in that order.
         sizes: how many rows each group has.
     """
 
     def __init__(self, labels: Tensor) -> None:
         self.order = torch.argsort(labels, stable=True)
+        self.rank = torch.empty_like(self.order)
+        self.rank[self.order] = torch.arange(len(labels), device=labels.device)
         _, counts = torch.unique_consecutive(labels[self.order], return_counts=True)
         self.sizes: list[int] = counts.tolist()
         self.starts: list[int] = (counts.cumsum(0) - counts).tolist()
@@ -48,11 +51,13 @@ class Groups:
             for some in torch.split(begins, max(1, most_elements // size**2)):
                 yield size, some + offsets
 
+    def gather(self, values: Tensor) -> Tensor:
+        """A copy of rows in the data set's order, in sorted order."""
+        return values[self.order]
+
     def scatter(self, values: Tensor) -> Tensor:
-        """Rows in sorted order back to the data set's order."""
-        out = torch.empty_like(values)
-        out[self.order] = values
-        return out
+        """A copy of rows in sorted order, in the data set's order."""
+        return values[self.rank]
 
 
 def checked_groups(groups: Tensor | None, n: int, device: torch.device) -> Tensor:
