@@ -38,7 +38,7 @@ class Variation:
 AUTO: dict[str, Any] = {"mu": "auto", "lambda_tilde": "auto"}
 SHARED = (
     Variation("as printed"),
-    Variation("mass: consistent (eq. 19 as printed)", method={"mass": "consistent"}),
+    Variation("mass: consistent", method={"mass": "consistent"}),
     Variation("graph on the features alone", method={"input_scale": 0.0}),
     Variation("mu, lambda_tilde by rule", method=AUTO),
     Variation("mu, lambda_tilde by rule, features alone", method={**AUTO, "input_scale": 0.0}),

@@ -1,0 +1,44 @@
+import pytest
+import torch
+
+from ldmnet.errors import DataError
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+
+from ldmnet.records.figures import error_figure, feature_figure, pca
+
+
+def test_pca_keeps_the_directions_of_most_variance():
+    draw = torch.Generator().manual_seed(0)
+    points = torch.randn(200, 6, generator=draw) * torch.tensor([5.0, 3, 0.1, 0.1, 0.1, 0.1])
+    flat = torch.as_tensor(pca(points))
+    assert flat.shape == (200, 2)
+    share = flat.var(0).sum() / points.double().var(0).sum()
+    assert share > 0.99
+
+
+def test_feature_figure_draws_a_panel_a_method(tmp_path, monkeypatch):
+    drawn = []
+    from matplotlib.axes import Axes
+
+    monkeypatch.setattr(Axes, "set_title", lambda self, title, **_: drawn.append(title))
+    points, labels = torch.randn(60, 5), torch.arange(60) % 3
+    path = feature_figure({"a": points, "b": points.view(60, 1, 5)}, labels, tmp_path / "new" / "figure.png")
+    assert drawn == ["a", "b"]
+    assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_error_figure_needs_records(tmp_path):
+    record = {
+        "table": "mnist",
+        "method": "ldmnet",
+        "n_train": 500,
+        "accuracy": 95.0,
+        "test_loss": 0.2,
+        "train_loss": 0.1,
+    }
+    path = error_figure([record, {**record, "n_train": 1000}], "mnist", tmp_path / "figure.png")
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(DataError, match=r"^there are no records of a table 'svhn' to draw\.$"):
+        error_figure([record], "svhn", path)
