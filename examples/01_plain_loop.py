@@ -28,7 +28,7 @@ def network() -> nn.Module:
     return model
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, *, mu: float, lambda_tilde: float, epochs: int = 60):
+def train(model: nn.Module, x: Tensor, y: Tensor, *, mu: float, lambda_tilde: float, epochs: int):
     regularizer = ManifoldRegularizer(inputs=x, groups=y, mu=mu, lambda_tilde=lambda_tilde) if mu else None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     draw = torch.Generator().manual_seed(0)
@@ -46,11 +46,11 @@ def train(model: nn.Module, x: Tensor, y: Tensor, *, mu: float, lambda_tilde: fl
     return regularizer
 
 
-def main() -> None:
+def main(epochs: int = 60) -> None:
     x, y, x_test, y_test = data()
     for name, mu, lambda_tilde in (("plain", 0.0, 0.0), ("control", 0.05, 0.0), ("LDMNet", 0.05, 0.25)):
         model = network()
-        train(model, x, y, mu=mu, lambda_tilde=lambda_tilde)
+        train(model, x, y, mu=mu, lambda_tilde=lambda_tilde, epochs=epochs)
         accuracy = (sweep(model, x_test).argmax(1) == y_test).double().mean()
         print(f"{name}: {100 * accuracy:.1f} % of {len(y_test)} test images")
 

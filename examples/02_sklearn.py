@@ -14,12 +14,13 @@ def data() -> list:
     return train_test_split(x, y, train_size=300, stratify=y, random_state=0)
 
 
-def main() -> LDMClassifier:
+def main(epochs: int = 40) -> LDMClassifier:
     x, x_test, y, y_test = data()
-    classifier = make_pipeline(StandardScaler(), LDMClassifier(epochs=20, random_state=0)).fit(x, y)
+    classifier = make_pipeline(StandardScaler(), LDMClassifier(epochs=epochs, random_state=0)).fit(x, y)
     print(f"untuned: {100 * classifier.score(x_test, y_test):.1f} % of {len(y_test)} test images")
 
-    search = GridSearchCV(LDMClassifier(epochs=8, random_state=0), {"hidden": [(64,), (128, 128)]}, cv=2).fit(x, y)
+    search = GridSearchCV(LDMClassifier(epochs=epochs // 2, random_state=0), {"hidden": [(64,), (256, 256)]}, cv=2)
+    search.fit(x, y)
     print(f"the better of two networks: {search.best_params_['hidden']}")
 
     neighbours = KNeighborsClassifier().fit(classifier.transform(x), y)  # the features are good for others too

@@ -46,8 +46,8 @@ def main(epochs: int = 6) -> ManifoldCallback:
         generator=torch.Generator().manual_seed(0),
     )
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    Trainer(max_epochs=epochs, callbacks=[callback], **quiet).fit(Classifier(network), loader)
+    quiet = dict.fromkeys(["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False)
+    Trainer(accelerator="cpu", max_epochs=epochs, callbacks=[callback], **quiet).fit(Classifier(network), loader)
     print(f"{100 * (sweep(network, x).argmax(1) == y).double().mean():.1f} % of all {len(y)} images")
     return callback
 

@@ -17,6 +17,7 @@ ORDER = [
     "seeds",
     "graph",
     "pim",
+    "updates",
     "regularizer",
     "dimension",
     "distributed",

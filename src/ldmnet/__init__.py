@@ -17,8 +17,9 @@ from ldmnet.errors import (
 )
 from ldmnet.graph import Neighbors, heat_weights, knn, self_tuned_weights
 from ldmnet.pim import PointIntegralSystem, Solution, Status, pcg
-from ldmnet.regularizer import ManifoldRegularizer, Update
+from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training import Fit, IndexedDataset, Method, TrainSettings, fit, sweep
+from ldmnet.updates import Update
 
 __version__ = "0.1.0"
 

@@ -18,7 +18,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -31,8 +31,7 @@ from ldmnet.graph.weights import Symmetrize, self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import Mass, PointIntegralSystem
-
-LOGGED_COLUMNS = 32
+from ldmnet.updates import Update, describe
 
 SETTINGS = (
     "mu",
@@ -49,31 +48,6 @@ SETTINGS = (
     "keep_dual",
     "features",
 )
-
-
-@dataclass(frozen=True)
-class Update:
-    """The log of one `step`: what the solver met, how far things moved, where the time went.
-
-    Attributes:
-        status: the solver's worst status over the feature columns.
-        solver_steps: products with the matrix.
-        residual: the largest relative residual over the columns.
-        negative_curvature: columns that stopped at negative curvature.
-        move: |alpha - f| over |f - mean f|, on evenly spaced feature columns, 32 or a few more.
-        dual: |Z|.
-        energy: Dirichlet energy of alpha over that of f, on the same columns.
-        seconds: by phase: graph, solve.
-    """
-
-    status: str
-    solver_steps: int
-    residual: float
-    negative_curvature: int
-    move: float
-    dual: float
-    energy: float
-    seconds: dict[str, float]
 
 
 class ManifoldRegularizer:
@@ -225,8 +199,7 @@ class ManifoldRegularizer:
         else:
             Z = self._target - f  # eq. (8): Z + alpha - f
         v = f - Z  # eq. (22)
-        some = slice(None, None, max(1, f.shape[1] // LOGGED_COLUMNS))
-        energy, started = 1.0, time.perf_counter()
+        system, started = None, time.perf_counter()
         if self.lambda_tilde == 0:
             built = started
             solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
@@ -242,22 +215,11 @@ class ManifoldRegularizer:
             built = time.perf_counter()
             solution = solve_grouped(system, v, self._groups, tol=self.tol, max_steps=self.max_steps)  # step 2
             target = solution.value + Z
-            energy = _energy_ratio(system, solution.value[:, some], f[:, some])
         solved = time.perf_counter()
         self._target, self._Z = target, Z
         if self.features == "running":
             self._running = torch.full_like(f, torch.nan)
-        spread = float(torch.linalg.vector_norm(f[:, some] - f[:, some].mean(0)))
-        update = Update(
-            status=solution.status.name,
-            solver_steps=solution.steps,
-            residual=float(solution.residual.max()),
-            negative_curvature=solution.negative_curvature,
-            move=float(torch.linalg.vector_norm(solution.value[:, some] - f[:, some])) / max(spread, 1e-30),
-            dual=float(torch.linalg.vector_norm(Z)),
-            energy=energy,
-            seconds={"graph": built - started, "solve": solved - built},
-        )
+        update = describe(f, Z, solution, system, {"graph": built - started, "solve": solved - built})
         self.log.append(update)
         self._report(solution)
         return update
@@ -383,12 +345,6 @@ class ManifoldRegularizer:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
-
-
-def _energy_ratio(system: PointIntegralSystem, u: Tensor, f: Tensor) -> float:
-    """The Dirichlet energy of u over that of f."""
-    smallest = torch.finfo(f.dtype).tiny
-    return system.dirichlet_energy(u.contiguous()) / max(system.dirichlet_energy(f.contiguous()), smallest)
 
 
 def fingerprint(inputs: Tensor, groups: Tensor) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 import ldmnet
-from ldmnet.cli.experiments import demo, reproduce, study, table
+from ldmnet.cli.experiments import demo, figure, reproduce, study, table
 from ldmnet.cli.faces import faces
 from ldmnet.cli.options import Sentences
+from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
 
 
 @click.group(cls=Sentences, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -16,5 +17,5 @@ def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
 
 
-for command in (demo, reproduce, study, table, faces):
+for command in (demo, reproduce, study, table, figure, faces, train, predict, embed, compare, tune, export):
     main.add_command(command)

@@ -120,7 +120,7 @@ def _what(
 
 def summary(records: Sequence[dict[str, Any]]) -> Table:
     """Rank-1 and verification of every method, mean and deviation over the splits."""
-    from ldmnet.matching.embeddings import TITLES
+    from ldmnet.paper.faces import row_title
 
     first = records[0]
     left_out = f", {first['left_out']} more of people outside it" if first["left_out"] else ""
@@ -137,7 +137,7 @@ def summary(records: Sequence[dict[str, Any]]) -> Table:
     for record in records:
         by_row.setdefault(record["method"], []).append(record)
     best = max(statistics.fmean(r["accuracy"] for r in found) for found in by_row.values())
-    for row, found in by_row.items():
+    for found in by_row.values():
         accuracy = [record["accuracy"] for record in found]
         mean = statistics.fmean(accuracy)
         cell = f"[bold]{mean:.1f}[/]" if mean == best else f"{mean:.1f}"
@@ -148,5 +148,5 @@ def summary(records: Sequence[dict[str, Any]]) -> Table:
             rates.append(f"{statistics.fmean(shares):.1f}" if shares else "")
         diverged = sum("diverged" in record for record in found)
         settings = found[0]["selection"] + (f", {diverged} diverged" if diverged else "")
-        table.add_row(TITLES[row], cell, *rates, str(len(found)), settings)
+        table.add_row(row_title(found[0]), cell, *rates, str(len(found)), settings)
     return table

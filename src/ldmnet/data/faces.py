@@ -10,73 +10,24 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn import functional as F
 
+from ldmnet.data.modalities import SPLITS, MatchTable, as_inputs, read_npz_arrays, two_modalities
 from ldmnet.data.sources import ENVIRONMENT, load
 from ldmnet.data.subsets import stratified
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
 
 NAMES = ("yaleb", "cufs", "digits")
-SPLITS = ("train", "test", "gallery", "probe")
+KINDS = ("photo", "sketch")
 
 _FILES = {"yaleb": "yaleb_96x84.npz", "cufs": "cufs_125x100.npz"}
-
-
-@dataclass(frozen=True, eq=False)
-class MatchTable:
-    """Samples of people in two modalities.
-
-    Attributes:
-        name: of the data.
-        x: float32 (n, d).
-        identity: int64 (n,), positions in `people`.
-        modality: int64 (n,), 0 for the gallery's modality and 1 for the probes'.
-        people: the identities' names.
-        modalities: the two modalities' names.
-        split: one of `SPLITS` for each row, where the data says so.
-        enrolled: bool (n,), the rows that a gallery is drawn from; all of modality 0 unless given.
-        scale: what x is divided by once the training rows' mean is removed; None for the root mean square of
-            the training rows' norms.
-        note: what was left out, in words.
-    """
-
-    name: str
-    x: Tensor
-    identity: Tensor
-    modality: Tensor
-    people: tuple[str, ...]
-    modalities: tuple[str, str]
-    split: tuple[str, ...] | None = None
-    enrolled: Tensor | None = None
-    scale: float | None = None
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        n = len(self.x)
-        parts = {"identity": self.identity, "modality": self.modality, "enrolled": self.enrolled}
-        for name, part in parts.items():
-            if part is not None and part.shape != (n,):
-                raise InputError(f"{self.name}: there are {n} samples but {name} has shape {tuple(part.shape)}.")
-        if self.split is not None and len(self.split) != n:
-            raise InputError(f"{self.name}: there are {n} samples but split has {len(self.split)} entries.")
-
-    def prepared(self, train: Tensor) -> Tensor:
-        """All rows with the training rows' mean removed, divided by the table's scale."""
-        centred = self.x - self.x[train].mean(0)
-        if self.scale is not None:
-            return centred / self.scale
-        size = float(centred[train].square().sum(1).mean().sqrt())
-        return centred / size if size > 0 else centred
 
 
 def load_match_table(name: str, data_dir: str | Path | None = None) -> MatchTable:
@@ -101,29 +52,6 @@ def load_match_table(name: str, data_dir: str | Path | None = None) -> MatchTabl
     return _yaleb(path) if name == "yaleb" else _cufs(path)
 
 
-def two_modalities(
-    name: str, first: NDArray[Any], second: NDArray[Any], identities: tuple[Sequence[Any], Sequence[Any]],
-    modalities: tuple[str, str], **more: Any,
-) -> MatchTable:  # fmt: skip
-    """A table from one array a modality, the gallery's first, and the identities of their rows."""
-    if first.shape[1:] != second.shape[1:]:
-        raise DataError(
-            f"{name}: the samples of {modalities[0]} have shape {first.shape[1:]} but those of {modalities[1]} "
-            f"{second.shape[1:]}. Resize one of them, or use features of equal length."
-        )
-    people, identity = np.unique(np.concatenate([np.asarray(part) for part in identities]), return_inverse=True)
-    x = _inputs(np.concatenate([first, second]), name)
-    return MatchTable(
-        name,
-        x,
-        torch.from_numpy(identity.astype(np.int64)),
-        torch.repeat_interleave(torch.arange(2), torch.tensor([len(first), len(second)])),
-        tuple(map(str, people)),
-        modalities,
-        **more,
-    )
-
-
 def read_match_npz(path: str | Path, gallery: str | None = None) -> MatchTable:
     """A user's table: the arrays `x` (n, ...), `identity` (n,), `modality` (n,) and perhaps `split` (n,).
 
@@ -131,12 +59,14 @@ def read_match_npz(path: str | Path, gallery: str | None = None) -> MatchTable:
         path: the .npz file.
         gallery: the modality of the gallery; the first in sorted order unless given.
     """
-    advice = "Save it with np.savez(path, x=x, identity=who, modality=how)."
+    advice = "Save it with np.savez(path, x=x, identity=who, modality=how), all samples of one shape."
     arrays = read_npz_arrays(path, ("x", "identity", "modality"), advice)
     x, n = arrays["x"], len(arrays["x"])
     for name in ("identity", "modality", "split"):
         if name in arrays and arrays[name].shape != (n,):
             raise DataError(f"{path}: x has {n} rows but {name} has shape {arrays[name].shape}.")
+        if name in arrays and arrays[name].dtype.kind == "f" and np.isnan(arrays[name]).any():
+            raise DataError(f"{path}: {name} is NaN in {int(np.isnan(arrays[name]).sum())} of {n} rows. Name them all.")
     if x.ndim < 2 or n == 0 or x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x must be numbers of shape (n, ...) with n at least 1, got {x.dtype} {x.shape}.")
     kinds, modality = np.unique(arrays["modality"], return_inverse=True)
@@ -154,21 +84,13 @@ def read_match_npz(path: str | Path, gallery: str | None = None) -> MatchTable:
         raise DataError(f"{path}: split must hold {', '.join(SPLITS)}, got {', '.join(unknown[:5])}.")
     return MatchTable(
         Path(path).name,
-        _inputs(x, str(path)),
+        as_inputs(x, str(path)),
         torch.from_numpy(identity.astype(np.int64)),
         torch.from_numpy(modality.astype(np.int64)),
         tuple(map(str, people)),
         (names[0], names[1]),
         split,
     )
-
-
-def standardised(images: NDArray[Any] | Tensor) -> Tensor:
-    """Every image flattened, with mean 0 and deviation 1; an image of one colour becomes zero."""
-    flat = torch.as_tensor(images).flatten(1).float()
-    flat = flat - flat.mean(1, keepdim=True)
-    deviation = flat.square().mean(1, keepdim=True).sqrt()
-    return flat / deviation.where(deviation > 1e-6, torch.ones_like(deviation))
 
 
 def two_sensor_digits(per_class: int = 30, seed: int = 0) -> MatchTable:
@@ -207,11 +129,15 @@ def two_sensor_digits(per_class: int = 30, seed: int = 0) -> MatchTable:
 def _yaleb(path: Path) -> MatchTable:
     """Light from the front against light from the side; the gallery is lit straight from the front."""
     arrays = read_npz_arrays(path, ("x", "subject", "azimuth", "elevation"))
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {n}" for name, n in lengths.items())
+        raise DataError(f"{path}: the arrays must have one row an image, and differ in length: {listed}.")
     azimuth, elevation = np.abs(arrays["azimuth"]), np.abs(arrays["elevation"])
     front = (azimuth <= 25) & (elevation <= 20)
     side = (azimuth >= 60) | (elevation >= 60)
     straight = azimuth + elevation == 0
-    x, subject = arrays["x"][:, ::2, ::2], arrays["subject"]
+    x, subject = _thinned(arrays["x"], "x", path), arrays["subject"]
     return two_modalities(
         "yaleb",
         x[front],
@@ -226,44 +152,26 @@ def _yaleb(path: Path) -> MatchTable:
 
 def _cufs(path: Path) -> MatchTable:
     """Photographs against sketches, one of each a person."""
-    pairs = [f"{group}_{kind}" for kind in ("photo", "sketch") for group in ("cuhk", "ar")]
+    pairs = [f"{group}_{kind}" for kind in KINDS for group in ("cuhk", "ar")]
     arrays = read_npz_arrays(path, pairs)
-    photo, sketch = (np.concatenate([arrays[f"{g}_{kind}"] for g in ("cuhk", "ar")]) for kind in ("photo", "sketch"))
-    if len(photo) != len(sketch):
-        raise DataError(f"{path}: there are {len(photo)} photos but {len(sketch)} sketches; they must be pairs.")
-    photo, sketch = photo[:, ::2, ::2], sketch[:, ::2, ::2]
+    for group in ("cuhk", "ar"):
+        if len(arrays[f"{group}_photo"]) != len(arrays[f"{group}_sketch"]):
+            raise DataError(
+                f"{path}: {group}_photo and {group}_sketch must be pairs, row by row; they differ in length."
+            )
+    thin = {name: _thinned(arrays[name], name, path) for name in pairs}
+    photo, sketch = (np.concatenate([thin[f"{group}_{kind}"] for group in ("cuhk", "ar")]) for kind in KINDS)
     people = range(len(photo))
-    return two_modalities(
-        "cufs", photo, sketch, (people, people), ("photo", "sketch"), scale=_pixel_scale(photo)
-    )  # fmt: skip
+    return two_modalities("cufs", photo, sketch, (people, people), KINDS, scale=_pixel_scale(photo))
+
+
+def _thinned(images: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+    """Every second row and column."""
+    if images.ndim != 3:
+        raise DataError(f"{path}: {name} must be grey images (n, height, width), got shape {images.shape}.")
+    return images[:, ::2, ::2]
 
 
 def _pixel_scale(images: NDArray[Any]) -> float:
     """About the norm of a standardised image: 45 for the 2,016 pixels of Extended Yale B."""
     return float(round(math.sqrt(math.prod(images.shape[1:]))))
-
-
-def _inputs(x: NDArray[Any], name: str) -> Tensor:
-    """Images (n, h, w, ...) standardised one by one, descriptors (n, d) as they are; all finite."""
-    bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
-    if len(bad):
-        raise DataError(
-            f"{name}: x has NaN or infinite values in {len(bad)} of {len(x)} rows, the first in row {bad[0]}."
-        )
-    return standardised(x) if x.ndim > 2 else torch.as_tensor(x).float()
-
-
-def read_npz_arrays(path: str | Path, needed: Sequence[str], advice: str = "") -> Mapping[str, NDArray[Any]]:
-    """All arrays of an .npz file, the needed ones among them."""
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except FileNotFoundError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
-    except Exception as error:  # not a zip, a damaged member, or Python objects inside
-        raise DataError(f"{path} is not an .npz file of plain arrays, or is damaged. {advice}".rstrip()) from error
-    missing = [name for name in needed if name not in arrays]
-    if missing:
-        found = ", ".join(arrays) or "none"
-        raise DataError(f"{path} lacks the arrays {', '.join(missing)}; it has {found}. {advice}".rstrip())
-    return arrays

@@ -298,13 +298,14 @@ def read_image_folder(
     flat = [file for inside in files for file in inside]
     y = np.repeat(np.arange(len(folders), dtype=np.int64), [len(inside) for inside in files])
     return (
-        _read_images(flat, (size, size) if isinstance(size, int) else size, grey),
+        read_images(flat, (size, size) if isinstance(size, int) else size, grey),
         y,
         [f.name for f in folders],
     )
 
 
-def _read_images(files: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Images:
+def read_images(files: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Images:
+    """Image files of one size, or resized to one, as uint8 (n, channels, height, width)."""
     images: list[Images] = []
     bad: list[str] = []
     for file in files:

@@ -17,7 +17,7 @@ from ldmnet.data.readers import (
     IMAGE_SUFFIXES,
     _is_number,
     _parse_table,
-    _read_images,
+    read_images,
     read_bytes,
     read_csv,
     read_image_folder,
@@ -155,7 +155,7 @@ class Standardize:
 def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, labelled: bool) -> Samples:
     loose = _pictures(path)
     if loose and not labelled:
-        pixels = _read_images(loose, (size, size) if isinstance(size, int) else size, grey)
+        pixels = read_images(loose, (size, size) if isinstance(size, int) else size, grey)
         return Samples(torch.from_numpy(pixels), None, [], [file.name for file in loose])
     images, y, class_names = read_image_folder(path, size, grey)
     names = [f"{name}/{file.name}" for name in class_names for file in _pictures(path / name)]

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from ldmnet.errors import InputError, missing_extra
-from ldmnet.integrations.untuned import Strength, untuned_method
-from ldmnet.networks import cifar_net, initialize, mlp, mnist_net
+from ldmnet.integrations.untuned import HIDDEN, OWN_LR, STARTS, Strength, net_for, untuned_method, untuned_net
 from ldmnet.seeds import derive_seed
 from ldmnet.training.features import sweep
 from ldmnet.training.loop import TrainSettings, fit
@@ -38,13 +37,14 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     Args:
         module: a network, of which a copy is trained from the weights it has; or a function that makes one from the
             number of inputs and the number of classes; or None: the paper's networks for images of 28 x 28 (grey)
-            and 3 x 32 x 32, an MLP for anything else.
+            and 3 x 32 x 32, an MLP for anything else. DropOut in it is switched off: LDMNet takes its place.
         layer: the name of the network's feature layer.
         hidden: the MLP's layers; the last one gives the features.
-        mu: weight of the penalty; "auto" takes a share of the largest that SGD can follow, see `ldmnet.Method`.
+        mu: weight of the penalty; "auto" takes a fifteenth of the largest that SGD can follow.
         lambda_tilde: strength of the manifold term; "auto" is five times mu, zero switches the graph off.
         epochs: passes over the training set; the learning rate is divided by ten after two thirds of them.
-        lr: the learning rate.
+        lr: the learning rate; None takes 0.02 for the MLP, 0.01 and 0.005 for the networks of grey and of colour
+            images, 0.01 for a network of your own.
         momentum: of SGD.
         batch_size: samples a step.
         n_neighbors: neighbours a point in the graph, within its class.
@@ -69,11 +69,11 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         module: nn.Module | Factory | None = None,
         *,
         layer: str = "features",
-        hidden: tuple[int, ...] = (256, 256),
+        hidden: tuple[int, ...] = HIDDEN,
         mu: Strength = "auto",
         lambda_tilde: Strength = "auto",
-        epochs: int = 60,
-        lr: float = 0.05,
+        epochs: int = 40,
+        lr: float | None = None,
         momentum: float = 0.9,
         batch_size: int = 32,
         n_neighbors: int = 20,
@@ -108,7 +108,11 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.module_ = self._build(seed).to(self.device)
         inputs = self._inputs(samples)
         settings = TrainSettings(
-            epochs=self.epochs, lr=self.lr, momentum=self.momentum, batch_size=self.batch_size, seed=seed
+            epochs=self.epochs,
+            lr=self._own_lr() if self.lr is None else self.lr,
+            momentum=self.momentum,
+            batch_size=self.batch_size,
+            seed=seed,
         )
         method = untuned_method(
             self.module_,
@@ -156,24 +160,26 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         """Standardised, in single precision, where the network is; one grey image gets its channel."""
         mean, deviation = self._statistics
         inputs = torch.as_tensor((samples - mean) / deviation, dtype=torch.float32, device=self.device)
-        return inputs.unsqueeze(1) if self.input_shape_ == (28, 28) and self.module is None else inputs
+        return inputs.reshape(len(inputs), *self._net_shape())
+
+    def _net_shape(self) -> tuple[int, ...]:
+        """A sample's shape as the network sees it: a grey image gets its channel."""
+        grey = len(self.input_shape_) == 2 and self.module is None
+        return (1, *self.input_shape_) if grey else self.input_shape_
+
+    def _own_lr(self) -> float:
+        return OWN_LR if self.module is not None else STARTS[net_for(self._net_shape())].lr
 
     def _build(self, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
             return copy.deepcopy(self.module)
-        d_in, n_classes = int(np.prod(self.input_shape_)), len(self.classes_)
-        if self.module is not None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive_seed(seed, "init"))
-                return self.module(d_in, n_classes)
-        if self.input_shape_ in ((28, 28), (1, 28, 28)):
-            model = mnist_net(n_classes)
-        elif self.input_shape_ == (3, 32, 32):
-            model = cifar_net(n_classes)
-        else:
-            model = mlp(d_in, n_classes, self.hidden)
-        initialize(model, "he", seed)
-        return model
+        n_classes = len(self.classes_)
+        if self.module is None:
+            shape = self._net_shape()
+            return untuned_net(net_for(shape), shape, n_classes, seed, hidden=self.hidden)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "init"))
+            return self.module(int(np.prod(self.input_shape_)), n_classes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "regularizer_"}

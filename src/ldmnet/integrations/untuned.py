@@ -1,23 +1,62 @@
-"""A mu and a lambda_tilde that need no tuning, for data of any kind.
+"""What needs no tuning: a network for samples of any shape, its start and its learning rate, mu and lambda_tilde.
 
-The rule is `Method`'s "auto", a share of the largest mu that SGD can follow, with one difference: the limit is taken
-on the heaviest batch of the first epoch. Tables have outliers, and it is the batch with the outlier that breaks.
+The rule for mu is `Method`'s "auto", a share of the largest that SGD can follow, with one difference: the limit is
+taken on the heaviest batch of the first epoch. Tables have outliers, and it is the batch with the outlier that breaks.
+Inputs are expected with mean 0 and deviation 1.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ldmnet.errors import InputError
+from ldmnet.networks import FeatureNet, Initialization, cifar_net, initialize, mlp, mnist_net
 from ldmnet.seeds import generator
 from ldmnet.training.loop import TrainSettings
-from ldmnet.training.methods import AUTO_COUPLING, AUTO_SHARE, Method
+from ldmnet.training.methods import AUTO_COUPLING, Method
 from ldmnet.training.stability import stable_mu
 
 Strength = float | Literal["auto"]
+SHARE = 1 / 15  # of the limit on the heaviest batch; 1/25 to 1/8 do alike, see docs/guide/sklearn.md
+HIDDEN = (256, 256)
+
+
+class Start(NamedTuple):
+    """The samples that a network takes, its initialisation and its learning rate."""
+
+    shape: tuple[int, ...] | None
+    init: Initialization
+    lr: float
+
+
+STARTS = {
+    "mnist": Start((1, 28, 28), "xavier", 0.01),
+    "cifar": Start((3, 32, 32), "xavier", 0.005),
+    "mlp": Start(None, "he", 0.02),
+}
+OWN_LR = 0.01  # for a network of the user's
+
+
+def net_for(shape: Sequence[int]) -> str:
+    """The name of the network for samples of a shape: the paper's for its images, an MLP for anything else."""
+    return next((name for name, start in STARTS.items() if start.shape == tuple(shape)), "mlp")
+
+
+def untuned_net(
+    name: str, shape: Sequence[int], n_classes: int, seed: int, *, hidden: Sequence[int] = HIDDEN
+) -> FeatureNet:
+    """A network by name, with its initial weights."""
+    if name == "mlp":
+        net = mlp(math.prod(shape), n_classes, hidden)
+    else:
+        net = mnist_net(n_classes) if name == "mnist" else cifar_net(n_classes)
+    initialize(net, STARTS[name].init, seed)
+    return net
 
 
 def untuned_mu(model: nn.Module, inputs: Tensor, settings: TrainSettings, *, layer: str = "features") -> float:
@@ -29,10 +68,12 @@ def untuned_mu(model: nn.Module, inputs: Tensor, settings: TrainSettings, *, lay
         settings: whose learning rate, momentum, batches and seed count.
         layer: the feature layer's name.
     """
-    batches = torch.randperm(len(inputs), generator=generator(settings.seed, "batches")).split(settings.batch_size)
+    order = torch.randperm(len(inputs), generator=generator(settings.seed, "batches"))
+    batches = torch.split(order, settings.batch_size)
     weight = inputs.flatten(1).square().sum(1).cpu()
     heaviest = inputs[max(batches, key=lambda batch: float(weight[batch].mean()))]
-    return AUTO_SHARE * stable_mu(model, heaviest, layer, settings.lr, settings.momentum, settings.batch_size)
+    limit = stable_mu(model, heaviest, layer, settings.lr, settings.momentum, settings.batch_size)
+    return float(f"{SHARE * limit:.4g}")  # rounded, so that a run that goes on with other threads finds it again
 
 
 def untuned_method(

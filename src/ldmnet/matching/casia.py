@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ldmnet.data.faces import MatchTable, read_npz_arrays, standardised
-from ldmnet.data.readers import IMAGE_SUFFIXES, _read_images
+from ldmnet.data.modalities import MatchTable, read_npz_arrays, standardised
+from ldmnet.data.readers import IMAGE_SUFFIXES, read_images
 from ldmnet.errors import DataError, InputError
 from ldmnet.matching.protocols import Fold
 
@@ -147,7 +147,7 @@ def _pixels(root: Path, keys: Sequence[str]) -> Tensor:
         else:
             files.append(file)
     _refuse_missing(missing, len(keys), f"in {root}", "Get them, or name the folder that holds s1 to s4.")
-    return standardised(_read_images(files, (PIXELS, PIXELS), grey=True))
+    return standardised(read_images(files, (PIXELS, PIXELS), grey=True))
 
 
 def _images_in(folder: Path) -> dict[str, Path]:

@@ -94,7 +94,7 @@ class Learned:
         embed: from (n, d) inputs to (n, d_feat) features.
         loss_curve: the loss or objective after every epoch or step.
         seconds: by phase.
-        diverged: why training ended early, if it did: the embedding is then the last good one.
+        diverged: why training ended early, if it did: the embedding is then the last good one, or untrained.
     """
 
     embed: Callable[[Tensor], Tensor]
@@ -160,6 +160,8 @@ def learn(
             history, seconds = result.history, result.seconds
     except DivergenceError as error:
         diverged = str(error)
+        if not bool(torch.isfinite(sweep(model.features, x)).all()):
+            initialize(model, settings.init, seed)  # the weights have run away: untrained is the last good state
     return Learned(
         lambda y: sweep(model.features, y),
         [float(f"{epoch.loss:.4g}") for epoch in history],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ldmnet.data.faces import MatchTable
+from ldmnet.data.modalities import MatchTable
 from ldmnet.data.subsets import indices_hash
 from ldmnet.errors import InputError
 from ldmnet.seeds import generator

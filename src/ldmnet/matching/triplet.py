@@ -40,7 +40,7 @@ def triplet_loss(features: Tensor, identity: Tensor, margin: float) -> tuple[Ten
     positive = same & ~torch.eye(len(identity), dtype=torch.bool, device=features.device)
     anchor, partner = positive.nonzero(as_tuple=True)
     excess = margin + distance[anchor, partner][:, None] - distance[anchor]  # (pairs, b)
-    broken = (excess > 0) & ~same[anchor]
+    broken = ~(excess <= 0) & ~same[anchor]  # NaN is broken too
     triplets = int((~same[anchor]).sum())
     loss = excess.where(broken, torch.zeros_like(excess)).sum() / broken.sum().clamp_min(1)
     return loss, 1 - int(broken.sum()) / max(triplets, 1)

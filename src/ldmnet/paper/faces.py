@@ -19,7 +19,7 @@ from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.matching.embeddings import METHODS, TITLES, EmbeddingSettings, face_training
 from ldmnet.matching.figures import cmc_figure, people_figure
 from ldmnet.paper import specs
-from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, load_fold
+from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match
 from ldmnet.records.runs import Record
 from ldmnet.records.sweep import sweep_runs
 from ldmnet.training.methods import Method
@@ -58,7 +58,7 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
     if row == "pca":
         return EmbeddingSettings("pca", train=once, dimensions=paper.pca_dimensions)
     if row == "low_rank":
-        return EmbeddingSettings("low_rank", train=once, dimensions=200, step_size=0.03)
+        return EmbeddingSettings("low_rank", train=once, dimensions=400, step_size=0.01)
     if row == "triplet":
         return EmbeddingSettings("triplet", train=train, width=paper.width)
     raise InputError(f"there is no method {row!r}. The methods: {', '.join(METHODS)}.")
@@ -70,7 +70,7 @@ def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
     if row in NOT_TUNED:
         return [start]
     if row == "low_rank":
-        return [replace(start, dimensions=d, step_size=s) for d in (100, 200) for s in (0.03, 0.1)]
+        return [replace(start, dimensions=d, step_size=s) for d in (200, 400) for s in (0.01, 0.03)]
     if row == "none":
         return [replace(start, train=face_training(epochs, lr)) for lr in (*LEARNING_RATES, 0.3, 0.01)]
     methods = {
@@ -150,7 +150,6 @@ def run_matching(
         console: where the progress goes.
     """
     choices = {row: Choice(default_embedding(row, what.epochs), untuned_selection(row)) for row in rows}
-    load_fold(what.settings(what.splits[0], choices[rows[0]].embedding), what.data_dir, what.features)  # bad data: now
     if tuned:
         choices |= tune(what, [row for row in rows if row not in NOT_TUNED], console=console)
     runs = [
@@ -193,10 +192,18 @@ def tune(what: Matching, rows: Sequence[str], *, console: Console | None = None)
     return chosen
 
 
+def row_title(record: Record) -> str:
+    """A row's name for people; settings that nobody tuned are not called tuned."""
+    if record["method"] == "ldmnet_tuned" and record["selection"] != "validation":
+        method = record["settings"]["embedding"]["method"]
+        return f"LDMNet, mu {method['mu']:g}, lambda {method['lambda_tilde']:g}"
+    return TITLES[record["method"]]
+
+
 def draw(records: Sequence[Record], output: Path) -> list[Path]:
     """Figure 2 from the records that hold its points, and the mean CMC curves."""
-    rows = list(dict.fromkeys(record["method"] for record in records))
-    panels = {f"{TITLES[r['method']]}: {r['accuracy']:.1f} %": r["figure2"] for r in records if "figure2" in r}
+    rows = list(dict.fromkeys(row_title(record) for record in records))
+    panels = {f"{row_title(r)}: {r['accuracy']:.1f} %": r["figure2"] for r in records if "figure2" in r}
     pictures = []
     if panels:
         modalities = next(r["modalities"] for r in records if "figure2" in r)
@@ -205,8 +212,8 @@ def draw(records: Sequence[Record], output: Path) -> list[Path]:
         pictures.append(people_figure(panels, tuple(modalities), output / "figure2.png", title=title))
     curves = {}
     for row in rows:
-        found = [record["cmc"] for record in records if record["method"] == row]
-        curves[TITLES[row]] = [statistics.fmean(shares) for shares in zip(*found, strict=False)]
+        found = [record["cmc"] for record in records if row_title(record) == row]
+        curves[row] = [statistics.fmean(shares) for shares in zip(*found, strict=False)]
     pictures.append(cmc_figure(curves, output / "cmc.png", title=f"{records[0]['table']}: cumulative matches"))
     return pictures
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ldmnet.matching.embeddings import METHODS, TITLES
+from ldmnet.matching.embeddings import METHODS
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, load_fold, match_once
-from ldmnet.paper.faces import default_embedding, untuned_selection
+from ldmnet.paper.faces import default_embedding, row_title, untuned_selection
 from ldmnet.records.runs import Record, append_record
 from ldmnet.training.progress import EpochBar
 
@@ -32,7 +32,8 @@ def run_faces_demo(
     started = time.perf_counter()
     console.print(
         f"Learning from six digits seen by two sensors, {epochs} epochs, and identifying the four others: "
-        f"{splits} splits, {len(rows)} methods.",
+        f"{splits} splits, {len(rows)} methods. An illustration: the digits are few enough for the graph to reach from "
+        "one sensor to the other, and nothing was tuned on validation people.",
         highlight=False,
     )
     records = []
@@ -48,7 +49,7 @@ def run_faces_demo(
                 )
         if not console.is_terminal:
             mean = statistics.fmean(record["accuracy"] for record in found)
-            console.print(f"{TITLES[row]}: {mean:.1f} %", highlight=False)
+            console.print(f"{row_title(found[0])}: {mean:.1f} %", highlight=False)
         records += found
     (output / "records.jsonl").unlink(missing_ok=True)
     for record in records:

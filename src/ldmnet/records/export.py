@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def export_onnx(run: TrainedRun, path: Path) -> Path:
     except ImportError as error:
         raise missing_extra("onnx with onnxscript", "onnx") from error
     path.parent.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of libraries that this does not need
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(

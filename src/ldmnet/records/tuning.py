@@ -1,7 +1,7 @@
 """mu and lambda_tilde chosen on validation data, by Optuna. Needs the extra `tune`.
 
-The study is kept in a SQLite file, so a search that was cut goes on. It looks a factor of a hundred around the
-untuned rule's numbers, which are the first trial, so the result is never worse on the validation data than the rule.
+The study is kept in a SQLite file, so a search that was cut goes on. It looks around the
+untuned rule's numbers, which are the first trial, so on the validation data the result is never worse than the rule.
 """
 
 from __future__ import annotations

@@ -8,35 +8,18 @@ import os
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
 from ldmnet.errors import InputError
-from ldmnet.integrations.untuned import Strength, untuned_method
-from ldmnet.networks import Initialization, cifar_net, initialize, mlp, mnist_net
+from ldmnet.integrations.untuned import OWN_LR, STARTS, Strength, net_for, untuned_method, untuned_net
 from ldmnet.seeds import derive_seed
 from ldmnet.training.loop import Fit, TrainSettings, fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
-
-
-class Net(NamedTuple):
-    """What a network by name takes and is started with."""
-
-    shape: tuple[int, ...] | None
-    init: Initialization
-    lr: float
-
-
-NETS = {
-    "mnist": Net((1, 28, 28), "xavier", 0.01),
-    "cifar": Net((3, 32, 32), "xavier", 0.005),
-    "mlp": Net(None, "he", 0.02),
-}
-OWN_LR = 0.01  # for a network of the user's
 
 
 @dataclass(frozen=True)
@@ -60,7 +43,7 @@ class UserSettings:
 
     net: str = "mlp"
     method: str = "ldmnet"
-    epochs: int = 60
+    epochs: int = 40
     lr: float | None = None
     batch_size: int = 32
     mu: Strength = "auto"
@@ -73,7 +56,7 @@ class UserSettings:
 
     def training(self) -> TrainSettings:
         """SGD's numbers."""
-        lr = self.lr or (NETS[self.net].lr if self.net in NETS else OWN_LR)
+        lr = self.lr or (STARTS[self.net].lr if self.net in STARTS else OWN_LR)
         return TrainSettings(epochs=self.epochs, lr=lr, batch_size=self.batch_size, seed=self.seed)
 
 
@@ -95,15 +78,15 @@ def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, 
         if net == "auto":
             colour = read_samples(path, size=32).x
             net = "mnist" if bool((colour == colour[:, :1]).all()) else "cifar"
-        if net in NETS and (shape := NETS[net].shape) is not None:
-            reading = replace(reading, size=shape[-1], grey=shape[0] == 1)
+        if net in STARTS and (fixed := STARTS[net].shape) is not None:
+            reading = replace(reading, size=fixed[-1], grey=fixed[0] == 1)
     samples = read_samples(path, **asdict(reading))
     shape = tuple(samples.x.shape[1:])
     if net == "auto":
-        net = next((name for name, spec in NETS.items() if spec.shape == shape), "mlp")
-    elif net in NETS and NETS[net].shape not in (None, shape):
+        net = net_for(shape)
+    elif net in STARTS and STARTS[net].shape not in (None, shape):
         raise InputError(
-            f"the network {net} takes samples of shape {NETS[net].shape}, but those of {path} have {shape}. "
+            f"the network {net} takes samples of shape {STARTS[net].shape}, but those of {path} have {shape}. "
             "Choose --net mlp, or a network of your own."
         )
     return samples, net, reading
@@ -111,27 +94,21 @@ def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, 
 
 def build_net(settings: UserSettings, shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """The settings' network with its initial weights."""
-    d_in = math.prod(shape)
-    if settings.net not in NETS:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(settings.seed, "init"))
-            model = _factory(settings.net)(d_in, n_classes)
-        if not isinstance(model, nn.Module):
-            raise InputError(f"{settings.net} gave a {type(model).__name__}, not a torch.nn.Module.")
-        return model
-    if settings.net == "mlp":
-        net = mlp(d_in, n_classes)
-    else:
-        net = mnist_net(n_classes) if settings.net == "mnist" else cifar_net(n_classes)
-    initialize(net, NETS[settings.net].init, settings.seed)
-    return net
+    if settings.net in STARTS:
+        return untuned_net(settings.net, shape, n_classes, settings.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(settings.seed, "init"))
+        model = _factory(settings.net)(math.prod(shape), n_classes)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{settings.net} gave a {type(model).__name__}, not a torch.nn.Module.")
+    return model
 
 
 def _factory(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if not attribute:
         raise InputError(
-            f"there is no network {name!r}. Choose {', '.join(NETS)}, or package.module:factory, a function of the "
+            f"there is no network {name!r}. Choose {', '.join(STARTS)}, or package.module:factory, a function of the "
             "number of inputs and the number of classes."
         )
     if os.getcwd() not in sys.path:

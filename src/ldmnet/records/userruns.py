@@ -20,8 +20,9 @@ from torch import Tensor, nn
 import ldmnet
 from ldmnet.data.userdata import Samples, Standardize, read_samples
 from ldmnet.errors import DataError, StateError
+from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.runs import write_atomically
-from ldmnet.records.userfits import NETS, Reading, UserSettings, build_net, fit_split
+from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split
 from ldmnet.regularizer import fingerprint
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
@@ -127,7 +128,7 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
     if run["result"] is None:
         raise StateError(f"{folder} is not finished. Run the same train command again: it goes on where it stopped.")
     settings = UserSettings(**run["settings"])
-    if settings.net not in NETS and net != settings.net:
+    if settings.net not in STARTS and net != settings.net:
         raise StateError(
             f"{folder} was trained with the network {settings.net}, which is code that would be run. "
             f"If you trust it, say so: --net {settings.net}"

@@ -1,0 +1,73 @@
+"""Options that the commands for someone's own data share; their defaults are `UserSettings`'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ldmnet.data.userdata import Samples
+from ldmnet.records.userfits import Reading, UserSettings, read_for_net
+
+Command = Callable[..., Any]
+
+
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator; the help shows them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def strength(ctx: click.Context, parameter: click.Parameter, value: str) -> float | str:
+    """A number, or the word auto."""
+    try:
+        return value if value == "auto" else float(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is neither a number nor auto.") from error
+
+
+def _number(name: str, default: float, words: str) -> Callable[[Command], Command]:
+    return click.option(name, type=float, default=default, show_default=True, help=words)
+
+
+data_options = together(
+    click.option("--label", default=None, help="The label column.  [default: label, y, class, target or the last]"),
+    click.option("--size", type=click.IntRange(1), default=None, help="Resize images to this many pixels a side."),
+    click.option("--grey", is_flag=True, help="Read images in one channel."),
+    click.option(
+        "--net", default="auto", show_default=True, metavar="NAME",
+        help="mnist, cifar, mlp or package.module:factory, a function of the number of inputs and of classes.",
+    ),
+    click.option("--layer", default=UserSettings.layer, show_default=True, help="The network's feature layer."),
+)  # fmt: skip
+
+training_options = together(
+    click.option("--epochs", type=click.IntRange(1), default=UserSettings.epochs, show_default=True),
+    click.option("--lr", type=float, default=None, help="The learning rate.  [default: the network's own]"),
+    click.option("--batch-size", type=click.IntRange(1), default=UserSettings.batch_size, show_default=True),
+    click.option("--seed", default=0, show_default=True, help="Of the split, the weights and the batches."),
+)
+
+method_options = together(
+    click.option("--mu", callback=strength, default="auto", show_default=True, help="Weight of the penalty."),
+    click.option(
+        "--lambda-tilde", callback=strength, default="auto", show_default=True, help="Strength of the manifold term."
+    ),
+    _number("--weight-decay", UserSettings.weight_decay, "w of w |theta|^2, for weight_decay."),
+    _number("--dropout", UserSettings.dropout, "The rate, for dropout."),
+)
+
+
+def prepared(
+    data: Path, label: str | None, size: int | None, grey: bool, net: str, **settings: Any
+) -> tuple[Samples, Reading, UserSettings]:
+    """The samples, how they were read, and the settings with the network that fits them."""
+    samples, net, reading = read_for_net(data, net, Reading(label, size, grey))
+    return samples, reading, UserSettings(net=net, **settings)

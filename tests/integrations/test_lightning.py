@@ -1,0 +1,152 @@
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from clouds import cloud
+from ldmnet import IndexedDataset, InputError, StateError
+from ldmnet.networks import initialize, mlp
+from words import exactly
+
+pytest.importorskip("lightning", reason="the extra lightning is not installed")
+
+from lightning.pytorch import LightningModule, Trainer
+
+from ldmnet.integrations.lightning import ManifoldCallback
+
+SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+
+class Module(LightningModule):
+    def __init__(self, as_dict=False):
+        super().__init__()
+        self.net = mlp(6, 3, (16, 8))
+        initialize(self.net, "he", 0)
+        self.as_dict, self.seen = as_dict, []
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch, batch_index):
+        x, y = batch
+        self.seen.append(len(x))
+        loss = cross_entropy(self(x), y)
+        return {"loss": loss, "extra": 1} if self.as_dict else loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+
+
+def data():
+    y = torch.arange(40) % 3
+    return cloud(40, 6, dtype=torch.float32) + 2 * torch.eye(6)[y], y
+
+
+def callback(**changes):
+    return ManifoldCallback(*data(), layer="net.features", **{**SETTINGS, **changes})
+
+
+def loader(batch_size=10, indexed=True):
+    dataset = TensorDataset(*data())
+    return DataLoader(IndexedDataset(dataset) if indexed else dataset, batch_size=batch_size)
+
+
+def fit(module, callback, *, epochs=4, batch_size=10, ckpt_path=None, **options):
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=epochs, callbacks=[callback], **{"enable_checkpointing": False, **quiet, **options})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(module, loader(batch_size), ckpt_path=ckpt_path)
+    return trainer
+
+
+def weights(module):
+    return nn.utils.parameters_to_vector(module.parameters()).detach()
+
+
+def test_the_penalty_is_in_the_gradient():
+    plain, pulled = Module(), Module()
+    ours = callback()
+    fit(pulled, ours)
+    fit(plain, callback(mu=1e-12))
+    assert pulled.seen == [10] * 16  # the module sees (x, y)
+    assert len(ours.regularizer.log) == 2
+    assert not torch.allclose(weights(plain), weights(pulled), atol=1e-4)
+
+
+def test_a_step_may_return_a_dictionary():
+    first, second = Module(), Module(as_dict=True)
+    fit(first, callback())
+    fit(second, callback())
+    assert torch.equal(weights(first), weights(second))
+
+
+def test_accumulated_batches_are_one_large_batch():
+    small, large = Module(), Module()
+    fit(small, callback(), batch_size=5, accumulate_grad_batches=4)
+    fit(large, callback(), batch_size=20)
+    torch.testing.assert_close(weights(small), weights(large), atol=1e-5, rtol=1e-5)
+
+
+def test_half_precision():
+    exact, half = callback(), callback()
+    fit(Module(), exact)
+    fit(Module(), half, precision="bf16-mixed")
+    assert half.regularizer.target.dtype == torch.float32
+    assert float((half.regularizer.target - exact.regularizer.target).norm() / exact.regularizer.target.norm()) < 0.05
+
+
+@pytest.mark.parametrize("stop", [{"epochs": 3}, {"epochs": 4, "max_steps": 10}], ids=["epoch", "within an epoch"])
+def test_a_checkpoint_brings_the_targets_back(tmp_path, stop):
+    whole, part = Module(), Module()
+    ours, first, second = callback(), callback(), callback()
+    fit(whole, ours, epochs=5)
+    trainer = fit(part, first, **stop)
+    trainer.strategy.barrier()
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    resumed = Module()
+    fit(resumed, second, epochs=5, ckpt_path=tmp_path / "a.ckpt")
+    assert len(second.regularizer.log) == 3
+    assert torch.equal(second.regularizer.target, ours.regularizer.target)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    trainer = fit(Module(), callback(), epochs=1)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    with pytest.raises(StateError, match=exactly("the state was saved with other settings: mu 0.1 (now 0.2).")):
+        fit(Module(), callback(mu=0.2), ckpt_path=tmp_path / "a.ckpt")
+
+
+def test_the_module_is_left_as_it_was():
+    module = Module()
+    before = copy.copy(module.__dict__)
+    fit(module, callback(), epochs=1)
+    assert module.training_step.__func__ is Module.training_step
+    assert "training_step" not in before
+    assert not module.net.features._forward_hooks
+
+
+def test_batches_need_an_index():
+    module = Module()
+    trainer = Trainer(max_epochs=1, callbacks=[callback()], logger=False, enable_progress_bar=False, accelerator="cpu",
+                      enable_checkpointing=False, enable_model_summary=False)  # fmt: skip
+    with pytest.raises(
+        InputError,
+        match=exactly(
+            "ManifoldCallback needs batches (index, ...) that begin with whole numbers (b,), got torch.float32 "
+            "(10, 6). Wrap the training set: DataLoader(IndexedDataset(dataset))."
+        ),
+    ):
+        trainer.fit(module, loader(indexed=False))
+    assert module.training_step.__func__ is Module.training_step
+
+
+def test_a_layer_that_is_not_there_is_named():
+    with pytest.raises(InputError, match="the model has no layer 'features'. Its layers: net, net.features,"):
+        fit(Module(), ManifoldCallback(*data(), layer="features", **SETTINGS))

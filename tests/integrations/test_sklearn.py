@@ -1,0 +1,165 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from ldmnet import InputError, TrainSettings
+from ldmnet.integrations.untuned import SHARE, untuned_mu, untuned_net
+from ldmnet.networks import initialize, mlp
+from ldmnet.training.stability import stable_mu
+from words import exactly
+
+pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
+
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ldmnet.integrations.sklearn import LDMClassifier
+
+DEVIATIONS: dict[str, str] = {}  # check -> reason; scikit-learn's checks all pass
+
+
+def small(**options):
+    return LDMClassifier(**{"epochs": 8, "hidden": (32,), "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def wine():
+    return load_wine(return_X_y=True)
+
+
+@parametrize_with_checks(
+    [LDMClassifier(epochs=3, hidden=(16,), random_state=0)], expected_failed_checks=lambda estimator: DEVIATIONS
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_works_on_raw_columns_without_an_argument(wine):
+    x, y = wine
+    classifier = LDMClassifier(random_state=0).fit(x[::2], y[::2])
+    assert classifier.score(x[1::2], y[1::2]) > 0.93
+    assert classifier.mu_ > 0
+    assert classifier.lambda_tilde_ == pytest.approx(5 * classifier.mu_)
+    assert len(classifier.history_) == 40
+    assert len(classifier.regularizer_.target) == len(x[::2])  # nothing is held back
+
+
+def test_scales_of_the_columns_do_not_matter(wine):
+    x, y = wine
+    plain = small().fit(x, y).predict_proba(x)
+    scaled = small().fit(1e7 + x * 10.0 ** np.arange(13), y).predict_proba(1e7 + x * 10.0 ** np.arange(13))
+    np.testing.assert_allclose(scaled, plain, atol=1e-3)
+
+
+def test_labels_may_be_words_and_probabilities_follow_their_order(wine):
+    x, y = wine
+    names = np.array(["<script>", "red", "Ähre"])[y]
+    classifier = small().fit(x, names)
+    assert classifier.classes_.tolist() == ["<script>", "red", "Ähre"]
+    p = classifier.predict_proba(x)
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert (classifier.classes_[p.argmax(1)] == classifier.predict(x)).all()
+
+
+def test_the_same_random_state_gives_the_same_network(wine):
+    x, y = wine
+    first, again, other = (small(random_state=seed).fit(x, y).predict_proba(x) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    kept = torch.get_rng_state()
+    small(random_state=np.random.RandomState(1)).fit(x, y)
+    assert torch.equal(torch.get_rng_state(), kept)
+
+
+def test_pickle_keeps_the_answers_and_leaves_the_training_set_out(wine):
+    x, y = wine
+    classifier = small().fit(x, y)
+    copy = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(copy.predict_proba(x), classifier.predict_proba(x))
+    assert not hasattr(copy, "regularizer_")
+    assert classifier.regularizer_.log
+
+
+def test_pipeline_grid_search_and_clone(wine):
+    x, y = wine
+    pipeline = make_pipeline(StandardScaler(), small(epochs=4))
+    search = GridSearchCV(pipeline, {"ldmclassifier__lambda_tilde": [0.0, "auto"]}, cv=2).fit(x, y)
+    assert search.best_params_["ldmclassifier__lambda_tilde"] in (0.0, "auto")
+    assert search.score(x, y) > 0.8
+    assert clone(pipeline).get_params()["ldmclassifier__epochs"] == 4
+
+
+def test_transform_gives_the_features_by_name(wine):
+    x, y = wine
+    classifier = small(hidden=(16, 12)).fit(x, y)
+    features = classifier.transform(x)
+    assert features.shape == (len(x), 12)
+    assert features.min() >= 0  # after the ReLU
+    assert classifier.get_feature_names_out()[-1] == "ldmclassifier11"
+    logits = classifier.module_.head(torch.from_numpy(features)).detach()
+    np.testing.assert_allclose(logits.softmax(1).numpy(), classifier.predict_proba(x), atol=1e-5)
+
+
+def test_a_module_is_copied_and_starts_from_its_weights(wine):
+    x, y = wine
+    module = mlp(13, 3, (8,))
+    initialize(module, "he", 5)
+    before = [p.detach().clone() for p in module.parameters()]
+    classifier = LDMClassifier(module, epochs=1, lr=1e-8, mu=1e-6, random_state=0).fit(x, y)
+    assert classifier.module_ is not module
+    for old, given, trained in zip(before, module.parameters(), classifier.module_.parameters(), strict=True):
+        assert torch.equal(old, given)
+        torch.testing.assert_close(trained, given, atol=1e-5, rtol=0)
+
+
+def test_a_factory_gets_the_numbers_of_inputs_and_classes(wine):
+    x, y = wine
+    seen = []
+
+    def factory(d_in, n_classes):
+        seen.append((d_in, n_classes))
+        return mlp(d_in, n_classes, (8,))
+
+    first, again = (LDMClassifier(factory, epochs=2, random_state=0).fit(x, y).predict_proba(x) for _ in range(2))
+    assert seen == [(13, 3), (13, 3)]
+    np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize(
+    ("shape", "d_feat"), [((28, 28), 500), ((1, 28, 28), 500), ((3, 32, 32), 2048), ((5, 5), 256), ((2, 3, 4), 256)]
+)
+def test_images_get_their_network(shape, d_feat):
+    x = np.random.default_rng(0).integers(0, 256, (16, *shape), np.uint8)
+    classifier = LDMClassifier(epochs=1, random_state=0).fit(x, np.arange(16) % 2)
+    assert classifier.predict_proba(x).shape == (16, 2)
+    assert classifier.transform(x[:2]).shape == (2, d_feat)
+    with pytest.raises(
+        InputError, match=exactly(f"a sample has shape {(shape[0], 7)} but in training it had {shape}.")
+    ):
+        classifier.predict(np.zeros((2, shape[0], 7)))
+
+
+def test_an_outlier_lowers_mu():
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 10, generator=draw)
+    model = untuned_net("mlp", (10,), 2, seed=0)
+    settings = TrainSettings(lr=0.02, batch_size=32)
+    calm = untuned_mu(model, x, settings)
+    assert calm == pytest.approx(SHARE * stable_mu(model, x, "features", 0.02, 0.9, 32), rel=0.4)
+    x[7] *= 30
+    wild = untuned_mu(model, x, settings)
+    assert wild < calm / 10
+    assert wild == float(f"{wild:.4g}")
+
+
+def test_bad_words_for_strengths(wine):
+    with pytest.raises(InputError, match=exactly("mu must be a number or 'auto', got 'big'.")):
+        small(mu="big").fit(*wine)
+    with pytest.raises(InputError, match=exactly("the method ldmnet needs mu above zero, got 0.")):
+        small(mu=0).fit(*wine)

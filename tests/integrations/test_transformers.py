@@ -1,0 +1,143 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from clouds import cloud
+from ldmnet import InputError, StateError
+from ldmnet.networks import initialize, mlp
+from words import exactly
+
+pytest.importorskip("transformers", reason="the extra transformers is not installed")
+pytest.importorskip("accelerate", reason="the extra transformers is not installed")
+
+from transformers import Trainer, TrainingArguments
+
+from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
+
+SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = mlp(6, 3, (16, 8))
+        initialize(self.net, "he", 0)
+
+    def forward(self, values, labels=None):
+        logits = self.net(values)
+        return {"logits": logits} if labels is None else {"loss": cross_entropy(logits, labels), "logits": logits}
+
+
+def rows(labels="labels"):
+    y = torch.arange(40) % 3
+    x = cloud(40, 6, dtype=torch.float32) + 2 * torch.eye(6)[y]
+    return [{"values": v, labels: int(c), "a_note": "kept out"} for v, c in zip(x, y, strict=True)]
+
+
+def trainer(folder, kind=ManifoldTrainer, *, dataset=None, settings=None, groups=None, inputs=None, **options):
+    arguments = TrainingArguments(
+        str(folder),
+        **{"num_train_epochs": 4, "per_device_train_batch_size": 10, "save_strategy": "no", **options},
+        learning_rate=0.05,
+        optim="sgd",
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        train_sampling_strategy="sequential",
+    )
+    ours = {"layer": "net.features", "settings": settings or SETTINGS, "groups": groups, "inputs": inputs}
+    dataset = rows() if dataset is None else dataset
+    return kind(Model(), arguments, train_dataset=dataset, **(ours if kind is not Trainer else {}))
+
+
+def weights(trained):
+    return nn.utils.parameters_to_vector(trained.model.parameters()).detach()
+
+
+def test_the_penalty_is_in_the_gradient_and_not_in_the_evaluation(tmp_path):
+    plain, pulled, idle = (
+        trainer(tmp_path, kind, settings=settings)
+        for kind, settings in ((Trainer, None), (ManifoldTrainer, None), (ManifoldTrainer, {**SETTINGS, "mu": 1e-12}))
+    )
+    for each in (plain, pulled, idle):
+        each.train()
+    torch.testing.assert_close(weights(idle), weights(plain))
+    assert not torch.allclose(weights(pulled), weights(plain), atol=1e-4)
+    assert len(pulled.regularizer.log) == 2
+    assert pulled.regularizer.input_scale == 0  # without inputs the graph is on the features alone
+    plain.model.load_state_dict(pulled.model.state_dict())
+    assert pulled.evaluate(rows())["eval_loss"] == plain.evaluate(rows())["eval_loss"]
+
+
+def test_inputs_enter_the_graph(tmp_path):
+    given = trainer(tmp_path, inputs=torch.stack([row["values"] for row in rows()]))
+    given.train()
+    without = trainer(tmp_path)
+    without.train()
+    assert given.regularizer.input_scale == 1
+    assert not torch.equal(given.regularizer.target, without.regularizer.target)
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path):
+    small = trainer(tmp_path, per_device_train_batch_size=5, gradient_accumulation_steps=4)
+    large = trainer(tmp_path, per_device_train_batch_size=20)
+    small.train()
+    large.train()
+    torch.testing.assert_close(weights(small), weights(large), atol=1e-5, rtol=1e-5)
+
+
+def test_a_mixin_serves_another_trainer(tmp_path):
+    class Doubled(Trainer):
+        def compute_loss(self, *args, **kwargs):
+            loss, outputs = super().compute_loss(*args, **{**kwargs, "return_outputs": True})
+            return 2 * loss, outputs
+
+    class Mine(ManifoldMixin, Doubled):
+        pass
+
+    trained = trainer(tmp_path, Mine)
+    trained.train()
+    assert len(trained.regularizer.log) == 2
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_checkpoint_brings_the_targets_back(tmp_path, last):
+    whole = trainer(tmp_path / "whole", num_train_epochs=5)
+    whole.train()
+    part = trainer(tmp_path / "part", num_train_epochs=5, save_strategy="steps", save_steps=10, max_steps=10)
+    part.train()  # two epochs and a half
+    resumed = trainer(tmp_path / "part", num_train_epochs=5)
+    resumed.train(resume_from_checkpoint=True if last else str(tmp_path / "part" / "checkpoint-10"))
+    assert len(resumed.regularizer.log) == 3
+    torch.testing.assert_close(resumed.regularizer.target, whole.regularizer.target)
+    torch.testing.assert_close(weights(resumed), weights(whole))
+
+
+def test_a_checkpoint_without_the_state_is_refused(tmp_path):
+    plain = trainer(tmp_path, Trainer, save_strategy="epoch")
+    plain.train()
+    with pytest.raises(
+        StateError,
+        match=exactly(
+            f"{tmp_path / 'checkpoint-16' / 'ldmnet.pt'} is missing: the checkpoint was not written by a "
+            "ManifoldTrainer."
+        ),
+    ):
+        trainer(tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_labels_are_found_or_asked_for(tmp_path):
+    assert trainer(tmp_path, dataset=rows("label"))._groups.tolist() == [i % 3 for i in range(40)]
+    words = "the rows have values, sort, a_note and no labels. Pass groups=, the class of every row."
+    with pytest.raises(InputError, match=exactly(words)):
+        trainer(tmp_path, dataset=rows("sort"))
+    assert trainer(tmp_path, dataset=rows("sort"), groups=torch.zeros(40, dtype=torch.int64))._groups.sum() == 0
+
+
+def test_samples_left_out_of_the_sweep_are_counted(tmp_path):
+    words = "7 of 40 training samples were left out of the sweep. Set dataloader_drop_last=False."
+    with pytest.raises(InputError, match=exactly(words)):
+        trainer(tmp_path, dataloader_drop_last=True, per_device_eval_batch_size=33).train()

@@ -1,0 +1,194 @@
+"""The tables of faces from end to end, on made-up ones."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from made_up import people_table, yaleb_file
+
+from ldmnet.cli import main
+from ldmnet.errors import DivergenceError, InputError
+from ldmnet.matching import METHODS
+from ldmnet.paper import faces
+from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, load_fold
+from ldmnet.records import read_records, table_rows
+from words import exactly
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def places(tmp_path):
+    yaleb_file(tmp_path / "data")
+    return {"data_dir": tmp_path / "data", "runs_dir": tmp_path / "runs", "results": tmp_path / "results"}
+
+
+def options(places):
+    return [word for name, path in places.items() for word in (f"--{name.replace('_', '-')}", path)]
+
+
+def run_of(row="ldmnet", epochs=2, split=0, width=20, **more):
+    embedding = replace(faces.default_embedding(row, epochs), width=width)
+    return MatchRun("yaleb", row, MatchSettings("yaleb", split, embedding, **more), "printed")
+
+
+def test_every_method_has_a_grid_around_its_default():
+    for row in METHODS:
+        grid = faces.grid(row, 200)
+        assert len(set(grid)) == len(grid) == (1 if row in faces.NOT_TUNED else 4)
+        if row in faces.NOT_TUNED:
+            assert grid == [faces.default_embedding(row)]
+    printed = faces.default_embedding("ldmnet")
+    assert (printed.method.mu, printed.method.lambda_tilde, printed.train.lr) == (5.0, 5e-5, 0.1)
+    tuned = {(s.method.mu, s.method.lambda_tilde) for s in faces.grid("ldmnet_tuned")}
+    assert tuned == {(1.0, 5.0), (5.0, 1.0)}
+    assert {s.method.mu for s in faces.grid("control")} == {mu for mu, _ in tuned}
+    with pytest.raises(InputError, match=exactly(f"there is no method 'lda'. The methods: {', '.join(METHODS)}.")):
+        faces.default_embedding("lda")
+
+
+def test_a_record_says_what_was_matched(places):
+    record = execute_match(run_of(), runs_dir=places["runs_dir"], data_dir=places["data_dir"])
+    assert (record["table"], record["method"], record["seed"], record["per_class"]) == ("yaleb", "ldmnet", 0, None)
+    assert (record["n_train"], record["n_gallery"], record["n_test"]) == (6 * 7, 3, 3 * 4)
+    assert len(record["cmc"]) == 3
+    assert record["cmc"][0] == record["accuracy"]
+    assert record["cmc"][-1] == 100
+    assert set(record["verification"]) == {"0.01", "0.001"}
+    assert record["data_note"] == "9 of 72 images are lit from in between and left out"
+    assert json.loads(json.dumps(record)) == json.loads(json.dumps(record))
+    assert len(record["figure2"]["x"]) == 3 * 7
+    again = execute_match(run_of(), runs_dir=places["runs_dir"] / "again", data_dir=places["data_dir"])
+    assert {**again, "seconds": 0} == {**record, "seconds": 0}
+
+
+def test_a_cut_run_goes_on_and_ends_as_if_it_had_not_been_cut(places):
+    def cut(epoch):
+        if epoch.epoch == 2:
+            raise KeyboardInterrupt
+
+    run = run_of(epochs=4)
+    train = replace(run.settings.embedding.train, checkpoint_every=1)
+    run = replace(run, settings=replace(run.settings, embedding=replace(run.settings.embedding, train=train)))
+    whole = execute_match(run, runs_dir=places["runs_dir"] / "a", data_dir=places["data_dir"])
+    with pytest.raises(KeyboardInterrupt):
+        execute_match(run, runs_dir=places["runs_dir"] / "b", data_dir=places["data_dir"], on_epoch=cut)
+    seen = []
+    resumed = execute_match(run, runs_dir=places["runs_dir"] / "b", data_dir=places["data_dir"], on_epoch=seen.append)
+    assert [epoch.epoch for epoch in seen] == [3]
+    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_validation_people_are_not_the_tested_ones(places):
+    run = run_of()
+    table, test = load_fold(run.settings, places["data_dir"])
+    _, validation = load_fold(replace(run.settings, part="validation"), places["data_dir"])
+    tested = set(table.identity[test.probe].tolist())
+    assert not tested & set(table.identity[validation.probe].tolist())
+    assert not tested & set(table.identity[validation.train].tolist())
+
+
+def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
+    what = faces.Matching("yaleb", "yaleb", range(10))
+
+    def sweep(self, runs, name, console):
+        assert name == "yaleb_tuning"
+        assert {run.settings.split for run in runs} == {0, 1, 2}
+        score = {0.1: 60.0, 0.03: 50.0, 0.3: 40.0, 0.01: 30.0}
+        records = [{"accuracy": score[run.settings.train.lr] + run.settings.split} for run in runs]
+        for record, run in zip(records, runs, strict=True):
+            if run.settings.train.lr in bad:
+                record["diverged"] = "the loss is not finite."
+        return records
+
+    monkeypatch.setattr(faces.Matching, "sweep", sweep)
+    bad = ()
+    assert faces.tune(what, ["none"])["none"].val_accuracy == 61
+    bad = (0.1,)
+    choice = faces.tune(what, ["none"])["none"]
+    assert (choice.embedding.train.lr, choice.selection, choice.val_accuracy) == (0.03, "validation", 51)
+    bad = (0.1, 0.03, 0.3, 0.01)
+    with pytest.raises(DivergenceError, match=exactly(
+        "every setting tried for none, dropout diverged. Leave them out with --methods."
+    )):  # fmt: skip
+        faces.tune(what, ["none", "dropout"])
+
+
+def test_one_command_tunes_then_runs_every_split_and_goes_on_where_it_was(places, tmp_path):
+    words = ["faces", "yaleb", "--splits", 2, "--methods", "pca,low_rank", "--jobs", 1, *options(places)]
+    result = invoke(*words, "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    tuning = read_records([places["results"] / "yaleb_tuning.jsonl"])
+    final = read_records([places["results"] / "yaleb.jsonl"])
+    assert {(r["table"], r["method"]) for r in tuning} == {("yaleb_tuning", "low_rank")}
+    assert len(tuning) == 4 * 2
+    assert [(r["method"], r["seed"]) for r in final] == [("pca", 0), ("low_rank", 0), ("pca", 1), ("low_rank", 1)]
+    by_setting = {}
+    for record in tuning:
+        settings = record["settings"]["embedding"]
+        by_setting.setdefault((settings["dimensions"], settings["step_size"]), []).append(record["accuracy"])
+    best = max(np.mean(found) for found in by_setting.values())
+    assert final[1]["val_accuracy"] == pytest.approx(best, abs=1e-3)
+    assert (final[0]["selection"], final[1]["selection"]) == ("default", "validation")
+    assert len(table_rows(final, "yaleb")) == 2
+    assert "a gallery of 3" in " ".join(result.output.split())
+    assert (tmp_path / "out" / "figure2.png").exists()
+    assert (tmp_path / "out" / "cmc.png").exists()
+    lines = (places["results"] / "yaleb.jsonl").read_text()
+    assert invoke(*words).exit_code == 0
+    assert (places["results"] / "yaleb.jsonl").read_text() == lines
+    rows = json.loads(invoke("table", "yaleb", "--format", "json", "--results", places["results"]).output)
+    assert {row["method"]: (row["seeds"], row["n_test"]) for row in rows} == {"pca": (2, 12), "low_rank": (2, 12)}
+
+
+def npz(path, table, **more):
+    np.savez(
+        path,
+        x=table.x.numpy(),
+        identity=table.identity.numpy(),
+        modality=np.array(table.modalities)[table.modality.numpy()],
+        **more,
+    )
+    return path
+
+
+def test_a_users_file_by_splits_of_people_or_by_its_own(places, tmp_path):
+    table = people_table(people=9)
+    common = ["--methods", "pca", "--jobs", 1, *options(places)]
+    result = invoke("faces", npz(tmp_path / "mine.npz", table), "--splits", 2, *common)
+    assert result.exit_code == 0, result.output
+    records = read_records([places["results"] / "faces-mine.jsonl"])
+    assert [(r["seed"], r["n_gallery"], r["modalities"]) for r in records] == [(0, 3, ["A", "B"]), (1, 3, ["A", "B"])]
+    split = ["train" if person < 4 else "test" for person in table.identity.tolist()]
+    result = invoke("faces", npz(tmp_path / "given.npz", table, split=split), "--gallery", "B", *common)
+    assert result.exit_code == 0, result.output
+    (record,) = read_records([places["results"] / "faces-given.jsonl"])
+    assert (record["n_train_people"], record["n_gallery"], record["n_test"]) == (4, 5, 15)
+    assert record["modalities"] == ["B", "A"]
+
+
+def test_the_demo_draws_and_keeps_its_records(tmp_path):
+    pytest.importorskip("mlxtend")
+    words = ["faces", "--demo", "--splits", 1, "--epochs", 1, "--methods", "pca,ldmnet_tuned", "--output", tmp_path]
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    assert [r["method"] for r in read_records([tmp_path / "records.jsonl"])] == ["pca", "ldmnet_tuned"]
+    assert (tmp_path / "figure2.png").exists()
+    assert "LDMNet, mu 1, lambda 5" in result.output
+    assert "tuned │" not in result.output
+
+
+def test_what_cannot_be_run_is_said(places, tmp_path):
+    assert "name one of: a TABLE (yaleb, cufs), a FILE.npz, --demo, --casia DIR." in invoke("faces").output
+    assert "name one of" in invoke("faces", "yaleb", "--demo").output
+    assert "--features goes with --casia" in invoke("faces", "yaleb", "--features", "x.npz").output
+    assert "there is no method 'lda'." in invoke("faces", "yaleb", "--methods", "lda").output
+    assert "there is no table 'lfw'." in invoke("faces", "lfw").output
+    assert "--fold is 1 to 10, dev or all, got 12." in invoke("faces", "--casia", tmp_path, "--fold", 12).output
+    result = invoke("faces", "cufs", *options(places))
+    assert result.exit_code == 1
+    assert f"Error: {places['data_dir'] / 'faces' / 'cufs_125x100.npz'} cannot be read: " in result.output

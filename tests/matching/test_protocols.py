@@ -1,0 +1,112 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from made_up import people_table
+
+from ldmnet.errors import InputError
+from ldmnet.matching import given_split, open_set, validation_fold
+from words import exactly
+
+
+def people_of(table, rows):
+    return set(table.identity[rows].tolist())
+
+
+def without(table, gone):
+    keep = ~gone
+    parts = {name: getattr(table, name)[keep] for name in ("x", "identity", "modality")}
+    return replace(table, **parts)
+
+
+def test_training_and_test_people_are_apart():
+    table = people_table(people=9)
+    for fold in open_set(table, 5):
+        train, gallery, probe = (people_of(table, rows) for rows in (fold.train, fold.gallery, fold.probe))
+        assert len(train) == 6
+        assert gallery == probe
+        assert not train & gallery
+        assert train | gallery == set(range(9))
+        assert len(fold.gallery) == len(gallery)
+        assert set(table.modality[fold.gallery].tolist()) == {0}
+        assert set(table.modality[fold.probe].tolist()) == {1}
+        assert len(fold.probe) == 3 * len(probe)
+        assert fold.note() == ""
+
+
+def test_splits_differ_and_come_out_the_same_again():
+    table = people_table()
+    first, again = open_set(table, 4), open_set(table, 6)[:4]
+    assert [f.hash() for f in first] == [f.hash() for f in again]
+    assert len({f.hash() for f in first}) == 4
+
+
+def test_validation_people_come_from_the_training_people():
+    table = people_table(people=12)
+    fold = open_set(table, 1)[0]
+    inner = validation_fold(table, fold, seed=0)
+    held, train = people_of(table, inner.probe), people_of(table, inner.train)
+    assert held | train == people_of(table, fold.train)
+    assert not held & train
+    assert not (held | train) & people_of(table, fold.probe)
+    assert len(held) == 3
+
+
+def test_people_of_one_modality_train_but_are_not_tested_and_single_images_are_left_out():
+    table = people_table(people=9)
+    only_first = (table.identity == 0) & (table.modality == 1)
+    alone = (table.identity == 1) & ~(torch.arange(len(table.x)) == 3)
+    table = without(table, only_first | alone)
+    for fold in open_set(table, 6):
+        assert (fold.one_modality, fold.one_image) == (1, 1)
+        assert 0 in people_of(table, fold.train)
+        assert 1 not in people_of(table, torch.cat([fold.train, fold.gallery, fold.probe]))
+        assert fold.note() == (
+            "1 people are seen in one modality only: they train and are not tested; "
+            "1 people have a single image: left out"
+        )
+
+
+def test_enrolled_images_are_preferred_for_the_gallery():
+    table = people_table()
+    enrolled = torch.zeros(len(table.x), dtype=torch.bool)
+    enrolled[1:12:3] = True  # the second image of the first four people
+    fold = open_set(replace(table, enrolled=enrolled), 1, train_share=0.3)[0]
+    chosen = {int(table.identity[row]): int(row) for row in fold.gallery}
+    assert all(chosen[person] == 3 * person + 1 for person in chosen if person < 4)
+
+
+def test_a_given_split_is_followed():
+    table = people_table(people=4)
+    split = ["train" if person < 2 else "test" for person in table.identity.tolist()]
+    fold = given_split(replace(table, split=tuple(split)))
+    assert people_of(table, fold.train) == {0, 1}
+    assert people_of(table, fold.gallery) == people_of(table, fold.probe) == {2, 3}
+    assert (len(fold.gallery), len(fold.probe)) == (2, 6)
+    explicit = list(split)
+    explicit[6], explicit[18] = "gallery", "probe"
+    fold = given_split(replace(table, split=tuple(explicit)))
+    assert (fold.gallery.tolist(), fold.probe.tolist()) == ([6], [18])
+    shared = ["train" if row % 3 else "test" for row in range(len(split))]
+    assert given_split(replace(table, split=tuple(shared))).note() == "4 people both train and are tested"
+
+
+def test_what_cannot_be_divided_is_said():
+    table = people_table(people=2)
+    words = "made up has 2 people seen in both modalities, too few for split 0: two must train and one must be tested."
+    with pytest.raises(InputError, match=exactly(words)):
+        open_set(table, 1)
+    with pytest.raises(InputError, match=exactly("n_splits must be at least 1, got 0.")):
+        open_set(table, 0)
+    with pytest.raises(InputError, match=exactly("train_share must be above 0 and below 1, got 1.")):
+        open_set(table, 1, train_share=1)
+    with pytest.raises(InputError, match=exactly("made up has no split column. Use open_set instead.")):
+        given_split(table)
+    with pytest.raises(InputError, match=exactly("made up: no row of split says train.")):
+        given_split(replace(table, split=("test",) * len(table.x)))
+    words = (
+        "made up: split leaves 0 gallery rows and 0 probes. Say test for people seen in both modalities, or gallery "
+        "and probe."
+    )
+    with pytest.raises(InputError, match=exactly(words)):
+        given_split(replace(table, split=("train",) * len(table.x)))
