@@ -21,6 +21,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from ldmnet.integrations import untuned
 from ldmnet.integrations.sklearn import LDMClassifier
 
 DATA: dict[str, Callable[..., Any]] = {"wine": load_wine, "breast_cancer": load_breast_cancer, "digits": load_digits}
@@ -62,7 +63,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="numbers instead of a table")
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="seeds of the five folds")
+    parser.add_argument("--share", type=float, default=untuned.SHARE, help="mu as a share of its limit")
     arguments = parser.parse_args()
+    untuned.SHARE = arguments.share
     warnings.simplefilter("ignore", ConvergenceWarning)  # MLPClassifier's 200 epochs are its default
     torch.set_num_threads(1)
     started = time.perf_counter()

@@ -73,7 +73,7 @@ def test_the_penalty_is_in_the_gradient():
     plain, pulled = Module(), Module()
     ours = callback()
     fit(pulled, ours)
-    fit(plain, callback(mu=1e-12))
+    fit(plain, callback(mu=1e-12, lambda_tilde=0.0))
     assert pulled.seen == [10] * 16  # the module sees (x, y)
     assert len(ours.regularizer.log) == 2
     assert not torch.allclose(weights(plain), weights(pulled), atol=1e-4)
@@ -101,19 +101,22 @@ def test_half_precision():
     assert float((half.regularizer.target - exact.regularizer.target).norm() / exact.regularizer.target.norm()) < 0.05
 
 
-@pytest.mark.parametrize("stop", [{"epochs": 3}, {"epochs": 4, "max_steps": 10}], ids=["epoch", "within an epoch"])
-def test_a_checkpoint_brings_the_targets_back(tmp_path, stop):
-    whole, part = Module(), Module()
-    ours, first, second = callback(), callback(), callback()
+def test_a_checkpoint_brings_the_targets_back(tmp_path):
+    whole, resumed = Module(), Module()
+    ours, second = callback(), callback()
     fit(whole, ours, epochs=5)
-    trainer = fit(part, first, **stop)
-    trainer.strategy.barrier()
-    trainer.save_checkpoint(tmp_path / "a.ckpt")
-    resumed = Module()
+    fit(Module(), callback(), epochs=3).save_checkpoint(tmp_path / "a.ckpt")
     fit(resumed, second, epochs=5, ckpt_path=tmp_path / "a.ckpt")
-    assert len(second.regularizer.log) == 3
     assert torch.equal(second.regularizer.target, ours.regularizer.target)
     assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_going_on_within_an_epoch_does_not_step_again(tmp_path):
+    first, second = callback(), callback()
+    fit(Module(), first, epochs=4, max_steps=10).save_checkpoint(tmp_path / "a.ckpt")  # two epochs and a half
+    fit(Module(), second, epochs=3, ckpt_path=tmp_path / "a.ckpt")
+    assert len(first.regularizer.log) == len(second.regularizer.log) == 2
+    assert torch.equal(first.regularizer.target, second.regularizer.target)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
@@ -148,5 +151,5 @@ def test_batches_need_an_index():
 
 
 def test_a_layer_that_is_not_there_is_named():
-    with pytest.raises(InputError, match="the model has no layer 'features'. Its layers: net, net.features,"):
+    with pytest.raises(InputError, match=r"^the model has no layer 'features'\. Its layers: net, net\.features, "):
         fit(Module(), ManifoldCallback(*data(), layer="features", **SETTINGS))

@@ -38,7 +38,8 @@ def train(model, *, epochs=6, batch=12, parts=1, amp=False, features=None):
     for epoch in range(epochs):
         if regularizer.due(epoch):
             with torch.autocast("cpu", torch.bfloat16, enabled=amp):
-                regularizer.step(sweep(features, x))
+                swept = sweep(features, x)
+            regularizer.step(swept)
         for index in torch.randperm(N, generator=draw).split(batch):
             for part in index.chunk(parts):
                 with torch.autocast("cpu", torch.bfloat16, enabled=amp):

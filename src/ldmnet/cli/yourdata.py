@@ -47,7 +47,7 @@ def train(data: Path, output: Path, tensorboard: bool, **options: Any) -> None:
 
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
-        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.epochs))]
+        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.training().epochs))]
         if tensorboard:
             from ldmnet.integrations.tensorboard import EpochScalars
 

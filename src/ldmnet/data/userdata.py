@@ -17,10 +17,10 @@ from ldmnet.data.readers import (
     IMAGE_SUFFIXES,
     _is_number,
     _parse_table,
-    read_images,
     read_bytes,
     read_csv,
     read_image_folder,
+    read_images,
     read_npz,
 )
 from ldmnet.errors import DataError, InputError

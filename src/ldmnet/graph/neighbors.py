@@ -2,8 +2,8 @@
 
 Exact search is one matrix product by blocks: |a - b|^2 = |a|^2 + |b|^2 - 2 a.b, taken about the group's mean so
 that float32 keeps its digits at pixels 0..255, with the chosen distances computed again from the difference
-wherever the subtraction cancelled. In training only the features move: `NeighborSearch` keeps the inputs' part of
-every distance and multiplies the features alone.
+wherever the subtraction cancelled. In training only the features move, and little: `NeighborSearch` keeps the inputs'
+part of every distance, and looks first among the last search's nearest (see `candidates`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.candidates import CANDIDATES, CandidateSearch
 from ldmnet.graph.groups import Groups, checked_groups
 
 BLOCK_BYTES = 64 * 2**20  # what one block of the distance matrix may take
 CACHE_BYTES = 2 * 2**30  # what the inputs' part of the distances may take
+CANDIDATES_FROM = 512  # points in a group: below, a full search is as fast as one among candidates
 CANCELLATION = 0.01  # below this share of |a|^2 + |b|^2 a squared distance is computed again, directly
 NEAR_COPY_ROW = 1e-3  # below this share float32 cannot tell neighbours apart: the row is searched again in float64
 NEAR_COPY = 1e-6  # below this share float64's own product is not exact enough
@@ -50,7 +52,7 @@ def knn(points: Tensor, k: int = 20, groups: Tensor | None = None) -> Neighbors:
     """
     points = checked_points(points, "points")
     parts = Groups(checked_groups(groups, len(points), points.device))
-    found = NeighborSearch(parts, k)(points[parts.order])
+    found = NeighborSearch(parts, k, once=True)(points[parts.order])
     index = torch.where(found.index < 0, -1, parts.order[found.index])
     return Neighbors(parts.scatter(index), parts.scatter(found.distance))
 
@@ -64,9 +66,10 @@ class NeighborSearch:
         groups: the partition.
         k: how many neighbours.
         inputs: (n, d_in) in the data set's order, or None to search among the features alone.
+        once: True if there will be no second search.
     """
 
-    def __init__(self, groups: Groups, k: int, inputs: Tensor | None = None) -> None:
+    def __init__(self, groups: Groups, k: int, inputs: Tensor | None = None, *, once: bool = False) -> None:
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}.")
         self.groups = groups
@@ -75,6 +78,8 @@ class NeighborSearch:
         self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
         if inputs is not None and sum(m * m for m in groups.sizes) * inputs.element_size() <= CACHE_BYTES:
             self._cache = {}
+        self._once = once or k > CANDIDATES
+        self._moving: dict[int, CandidateSearch] = {}  # first row of a group -> its search
 
     def __call__(self, features: Tensor) -> Neighbors:
         """The neighbours of all points, given their features in sorted order, (n, d_feat)."""
@@ -85,10 +90,18 @@ class NeighborSearch:
             width = min(self.k, size - 1)
             if width == 0:
                 continue
-            points, base = self._points(features, rows)
-            local, dist = _exact(points, base, width)
-            index[rows, :width] = local + rows[:, :1, None]
-            distance[rows, :width] = dist
+            if self._once or size < CANDIDATES_FROM or features.device.type not in ("cpu", "cuda"):
+                points, base = self._points(features, rows)
+                local, dist = _exact(points, base, width)
+                index[rows, :width] = local + rows[:, :1, None]
+                distance[rows, :width] = dist
+                continue
+            for group in rows:
+                start, here = int(group[0]), slice(int(group[0]), int(group[-1]) + 1)
+                points, base = self._points(features, group[None])
+                search = self._moving.setdefault(start, CandidateSearch(_full))
+                local, dist = _among_candidates(search, points, base, width)
+                index[here], distance[here] = local + start, dist
         return Neighbors(index, distance)
 
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -104,6 +117,22 @@ class NeighborSearch:
             return torch.cat([fixed, moving], dim=2), None
         self._cache[key] = _squared_distances(fixed)
         return moving, self._cache[key]
+
+
+def _full(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`_exact` for one group, or for some of its rows."""
+    index, distance = _exact(points[None], None if base is None else base[None], k, rows)
+    return index[0], distance[0]
+
+
+def _among_candidates(search: CandidateSearch, points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """What `_exact` gives for one group, by way of its candidates: (m, k) indices and distances."""
+    points = points - points.mean(1, keepdim=True)
+    index, squared = search(points[0], None if base is None else base[0], k)
+    index, squared = index[None], squared[None]
+    _mend(squared, index, points, points.square().sum(2), base, torch.arange(points.shape[1], device=points.device))
+    squared, by_distance = squared.sort(dim=2, stable=True)
+    return index.gather(2, by_distance)[0], squared.sqrt_()[0]
 
 
 def _squared_distances(points: Tensor) -> Tensor:
@@ -123,16 +152,17 @@ def _squared_distances(points: Tensor) -> Tensor:
     return out
 
 
-def _exact(points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+def _exact(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k nearest of each row of g groups among the group's others.
 
     Args:
         points: (g, m, d).
         base: (g, m, m) squared distances in further coordinates, or None.
         k: below m.
+        rows: (r,) which rows to search for; None for all m.
 
     Returns:
-        (g, m, k) indices within the group, and distances, ascending.
+        (g, r, k) indices within the group, and distances, ascending.
     """
     m = points.shape[1]
     points = points - points.mean(1, keepdim=True)
@@ -141,9 +171,9 @@ def _exact(points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]
     left = torch.cat([-2 * points, torch.ones_like(square)[..., None]], dim=2)
     right = torch.cat([points, square[..., None]], dim=2)
     block = max(1, BLOCK_BYTES // (len(points) * m * points.element_size()))
+    wanted = torch.arange(m, device=points.device) if rows is None else rows
     indices, distances = [], []
-    for start in range(0, m, block):
-        here = slice(start, min(start + block, m))
+    for here in torch.split(wanted, block):
         if len(points) == 1:  # DEVIATION(4): one product, which is faster than a batch of one
             reduced = (left[0, here] @ right[0].T)[None]
             if base is not None:
@@ -152,48 +182,48 @@ def _exact(points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]
             reduced = torch.bmm(left[:, here], right.mT)
         else:
             reduced = torch.baddbmm(base[:, here], left[:, here], right.mT)
-        reduced.diagonal(offset=start, dim1=1, dim2=2).fill_(torch.inf)  # a point is not its own neighbour
+        reduced[:, torch.arange(len(here), device=here.device), here] = torch.inf  # a point is not its own neighbour
         nearest = reduced.topk(k, dim=2, largest=False, sorted=False)
         squared, index = nearest.values + square[:, here, None], nearest.indices
-        _mend(squared, index, points, square, base, start)
+        _mend(squared, index, points, square, base, here)
         squared, by_distance = squared.sort(dim=2)
         distances.append(squared.sqrt_())
         indices.append(index.gather(2, by_distance))
     return torch.cat(indices, dim=1), torch.cat(distances, dim=1)
 
 
-def _mend(squared: Tensor, index: Tensor, points: Tensor, square: Tensor, base: Tensor | None, start: int) -> None:
+def _mend(squared: Tensor, index: Tensor, points: Tensor, square: Tensor, base: Tensor | None, rows: Tensor) -> None:
     """Where |a|^2 + |b|^2 - 2 a.b lost digits, find the neighbours or their distances again, in place.
 
     Args:
-        squared: (g, b, k) squared distances of rows start to start + b.
-        index: (g, b, k) the neighbours.
+        squared: (g, r, k) squared distances.
+        index: (g, r, k) the neighbours.
         points: (g, m, d), centred.
         square: (g, m) their squared lengths.
         base: (g, m, m) squared distances in further coordinates, exact, or None.
-        start: the first row.
+        rows: (r,) whose neighbours they are.
     """
-    rows = slice(start, start + squared.shape[1])
     size = square[:, rows, None] + square.gather(1, index.flatten(1)).view_as(squared)
     blurred = (squared < NEAR_COPY_ROW * size).any(2)  # the choice itself is in doubt
     if bool(blurred.any()) and points.dtype != torch.float64:
-        g, row = torch.nonzero(blurred, as_tuple=True)
+        g, place = torch.nonzero(blurred, as_tuple=True)
         chunk = max(1, BLOCK_BYTES // (8 * points.shape[1]))
         for group in torch.unique(g).tolist():
             double = points[group].double()
             length = double.square().sum(1)
-            for some in torch.split(row[g == group], chunk):
-                again = torch.addmm(length, double[start + some], double.T, alpha=-2)
+            for some in torch.split(place[g == group], chunk):
+                own = rows[some]
+                again = torch.addmm(length, double[own], double.T, alpha=-2)
                 if base is not None:
-                    again += base[group, start + some]
-                again[torch.arange(len(some)), start + some] = torch.inf
+                    again += base[group, own]
+                again[torch.arange(len(some), device=own.device), own] = torch.inf
                 index[group, some] = again.topk(index.shape[2], dim=1, largest=False, sorted=False).indices
     lost = squared < CANCELLATION * size
     lost |= blurred[..., None]
-    g, row, slot = torch.nonzero(lost, as_tuple=True)
-    there = index[g, row, slot]
-    direct = _direct(points, g, start + row, there)
-    squared[g, row, slot] = direct if base is None else direct + base[g, start + row, there]
+    g, place, slot = torch.nonzero(lost, as_tuple=True)
+    there = index[g, place, slot]
+    direct = _direct(points, g, rows[place], there)
+    squared[g, place, slot] = direct if base is None else direct + base[g, rows[place], there]
 
 
 def _direct(points: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ same weight seen from either end and the maximum is the union of the two directe
 
 from __future__ import annotations
 
-import warnings
 from typing import Literal
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from ldmnet.errors import InputError
 from ldmnet.graph.neighbors import Neighbors
+from ldmnet.graph.sparse import csr
 
 Symmetrize = Literal["max", "mean"]
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
@@ -96,16 +96,3 @@ def _symmetric(
         weight = torch.where(key % (n + 1) == 0, weight, weight * chosen_by / 2)
     row_start = torch.searchsorted(key, torch.arange(n + 1, device=key.device) * n)
     return csr(row_start, key % n, weight, n)
-
-
-def csr(row_start: Tensor, col: Tensor, values: Tensor, n: int) -> Tensor:
-    """An (n, n) sparse CSR tensor, without torch's remark that such tensors are in beta."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(row_start, col, values, size=(n, n), check_invariants=False)
-
-
-def row_of_entry(W: Tensor) -> Tensor:
-    """The row index of every stored entry of a CSR tensor."""
-    crow = W.crow_indices()
-    return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())

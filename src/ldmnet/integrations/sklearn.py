@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from ldmnet.errors import InputError, missing_extra
-from ldmnet.integrations.untuned import HIDDEN, OWN_LR, STARTS, Strength, net_for, untuned_method, untuned_net
+from ldmnet.integrations.untuned import HIDDEN, OWN, STARTS, Start, Strength, net_for, untuned_method, untuned_net
 from ldmnet.seeds import derive_seed
 from ldmnet.training.features import sweep
 from ldmnet.training.loop import TrainSettings, fit
@@ -42,9 +42,9 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         hidden: the MLP's layers; the last one gives the features.
         mu: weight of the penalty; "auto" takes a fifteenth of the largest that SGD can follow.
         lambda_tilde: strength of the manifold term; "auto" is five times mu, zero switches the graph off.
-        epochs: passes over the training set; the learning rate is divided by ten after two thirds of them.
-        lr: the learning rate; None takes 0.02 for the MLP, 0.01 and 0.005 for the networks of grey and of colour
-            images, 0.01 for a network of your own.
+        epochs: passes over the training set; the learning rate is divided by ten after two thirds of them. None
+            takes 100 for the network of colour images, else 40.
+        lr: the learning rate; None takes 0.02 for the MLP, else 0.01.
         momentum: of SGD.
         batch_size: samples a step.
         n_neighbors: neighbours a point in the graph, within its class.
@@ -72,7 +72,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         hidden: tuple[int, ...] = HIDDEN,
         mu: Strength = "auto",
         lambda_tilde: Strength = "auto",
-        epochs: int = 40,
+        epochs: int | None = None,
         lr: float | None = None,
         momentum: float = 0.9,
         batch_size: int = 32,
@@ -107,9 +107,10 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         seed = _seed(self.random_state)
         self.module_ = self._build(seed).to(self.device)
         inputs = self._inputs(samples)
+        start = self._start()
         settings = TrainSettings(
-            epochs=self.epochs,
-            lr=self._own_lr() if self.lr is None else self.lr,
+            epochs=start.epochs if self.epochs is None else self.epochs,
+            lr=start.lr if self.lr is None else self.lr,
             momentum=self.momentum,
             batch_size=self.batch_size,
             seed=seed,
@@ -167,8 +168,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         grey = len(self.input_shape_) == 2 and self.module is None
         return (1, *self.input_shape_) if grey else self.input_shape_
 
-    def _own_lr(self) -> float:
-        return OWN_LR if self.module is not None else STARTS[net_for(self._net_shape())].lr
+    def _start(self) -> Start:
+        return OWN if self.module is not None else STARTS[net_for(self._net_shape())]
 
     def _build(self, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -196,7 +197,7 @@ def _statistics(samples: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
     """The mean of every entry; the deviation of each column of a table, but one for all pixels of images."""
     mean = samples.mean(0)
     deviation = np.sqrt(np.square(samples - mean).mean(axis=0 if samples.ndim == 2 else None))
-    constant = deviation <= 1e-12 * np.abs(mean if samples.ndim == 2 else mean.max())  # but for rounding
+    constant = deviation <= 1e-12 * (np.abs(mean) if samples.ndim == 2 else np.abs(mean).max())  # but for rounding
     return mean, np.where(constant, 1.0, deviation)
 
 

@@ -87,9 +87,9 @@ class ManifoldMixin:
         """The Trainer's loss, plus the penalty when training."""
         index = inputs.pop(INDEX, None)
         if index is None or not model.training:
-            return super().compute_loss(model, inputs, return_outputs, **rest)  # type: ignore[misc]
+            return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)  # type: ignore[misc]
         with tapped(self.model, self.layer) as features:
-            loss, outputs = super().compute_loss(model, inputs, True, **rest)  # type: ignore[misc]
+            loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)  # type: ignore[misc]
             penalty = self.regularizer.penalty(features(), index)
         if self.compute_loss_func is not None:  # whose loss the Trainer does not divide
             penalty = penalty / self.current_gradient_accumulation_steps

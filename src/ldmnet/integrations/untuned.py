@@ -27,19 +27,20 @@ HIDDEN = (256, 256)
 
 
 class Start(NamedTuple):
-    """The samples that a network takes, its initialisation and its learning rate."""
+    """The samples that a network takes, its initialisation, its learning rate and how long it trains."""
 
     shape: tuple[int, ...] | None
     init: Initialization
     lr: float
+    epochs: int
 
 
 STARTS = {
-    "mnist": Start((1, 28, 28), "xavier", 0.01),
-    "cifar": Start((3, 32, 32), "xavier", 0.005),
-    "mlp": Start(None, "he", 0.02),
+    "mnist": Start((1, 28, 28), "xavier", 0.01, 40),
+    "cifar": Start((3, 32, 32), "xavier", 0.01, 100),
+    "mlp": Start(None, "he", 0.02, 40),
 }
-OWN_LR = 0.01  # for a network of the user's
+OWN = Start(None, "torch", 0.01, 40)  # a network of the user's, which starts as it is
 
 
 def net_for(shape: Sequence[int]) -> str:
@@ -51,10 +52,11 @@ def untuned_net(
     name: str, shape: Sequence[int], n_classes: int, seed: int, *, hidden: Sequence[int] = HIDDEN
 ) -> FeatureNet:
     """A network by name, with its initial weights."""
-    if name == "mlp":
-        net = mlp(math.prod(shape), n_classes, hidden)
-    else:
-        net = mnist_net(n_classes) if name == "mnist" else cifar_net(n_classes)
+    with torch.random.fork_rng(devices=[]):  # the layers draw weights when they are made
+        if name == "mlp":
+            net = mlp(math.prod(shape), n_classes, hidden)
+        else:
+            net = mnist_net(n_classes) if name == "mnist" else cifar_net(n_classes)
     initialize(net, STARTS[name].init, seed)
     return net
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ldmnet.graph.groups import Groups
-from ldmnet.graph.weights import row_of_entry
+from ldmnet.graph.sparse import row_of_entry
 from ldmnet.pim.solve import Solution, Status, pcg
 from ldmnet.pim.system import PointIntegralSystem
 
-DENSE_UP_TO = 800  # rows of a group: below, a factorisation beats conjugate gradients
+DENSE_UP_TO = 600  # rows of a group: below, a factorisation beats conjugate gradients
 BATCH_ELEMENTS = 64 * 2**20  # entries of the dense blocks at one time
 CHECKED_COLUMNS = 32  # a direct solve's residual is measured on this many
 

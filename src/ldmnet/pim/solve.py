@@ -19,7 +19,7 @@ from torch import Tensor
 from ldmnet.errors import InputError
 from ldmnet.pim.system import PointIntegralSystem
 
-CHUNK_BYTES = 700 * 2**10  # of one (n, chunk) array
+CHUNK_BYTES = 1400 * 2**10  # of one (n, chunk) array
 LEAST_CHUNK = 16  # columns
 
 

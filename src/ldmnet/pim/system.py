@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
-from ldmnet.graph.weights import csr, row_of_entry
+from ldmnet.graph.sparse import csr, row_of_entry
 
 Mass = Literal["consistent", "lumped"]
 _SHARE_OF_W: dict[str, float] = {"consistent": 1.0, "lumped": 0.0}  # s in M = (1 - s) D + s W

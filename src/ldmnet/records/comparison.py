@@ -97,13 +97,13 @@ def _record(samples: Samples, run: UserSettings, split: int, key: str, on_epoch:
         "n_test": outcome.n_test,
         "mu": outcome.fit.method.mu,
         "lambda_tilde": outcome.fit.method.lambda_tilde,
-        "settings": asdict(run),
+        "settings": asdict(run.resolved()),
         "key": key,
     }
 
 
 def _key(run: UserSettings, data: str) -> str:
-    text = json.dumps({**asdict(run), "lr": run.training().lr, "data": data}, sort_keys=True)
+    text = json.dumps({**asdict(run.resolved()), "data": data}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

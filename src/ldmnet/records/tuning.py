@@ -124,7 +124,7 @@ def _rule(study: Any, samples: Samples, settings: UserSettings) -> tuple[float, 
 
 def _check_same(study: Any, samples: Samples, settings: UserSettings, splits: int, storage: Path) -> None:
     """Refuse to go on in a study of other data or settings."""
-    text = f"{settings} {settings.training()} {splits} {fingerprint(samples.x.float(), samples.labels)}"
+    text = f"{settings.resolved()} {splits} {fingerprint(samples.x.float(), samples.labels)}"
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     if study.user_attrs.setdefault("key", key) != key:
         raise StateError(f"{storage} holds a search with other data or settings. Choose another --output.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
 from ldmnet.errors import InputError
-from ldmnet.integrations.untuned import OWN_LR, STARTS, Strength, net_for, untuned_method, untuned_net
+from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
 from ldmnet.seeds import derive_seed
 from ldmnet.training.loop import Fit, TrainSettings, fit
 from ldmnet.training.methods import Method
@@ -29,7 +29,7 @@ class UserSettings:
     Attributes:
         net: "mnist", "cifar", "mlp", or "package.module:factory", a function of the number of inputs and classes.
         method: the regularisation.
-        epochs: passes over the training set.
+        epochs: passes over the training set; None takes the network's own.
         lr: the learning rate; None takes the network's own.
         batch_size: samples a step.
         mu: weight of the penalty, or "auto".
@@ -43,7 +43,7 @@ class UserSettings:
 
     net: str = "mlp"
     method: str = "ldmnet"
-    epochs: int = 40
+    epochs: int | None = None
     lr: float | None = None
     batch_size: int = 32
     mu: Strength = "auto"
@@ -56,8 +56,18 @@ class UserSettings:
 
     def training(self) -> TrainSettings:
         """SGD's numbers."""
-        lr = self.lr or (STARTS[self.net].lr if self.net in STARTS else OWN_LR)
-        return TrainSettings(epochs=self.epochs, lr=lr, batch_size=self.batch_size, seed=self.seed)
+        start = STARTS.get(self.net, OWN)
+        return TrainSettings(
+            epochs=start.epochs if self.epochs is None else self.epochs,
+            lr=start.lr if self.lr is None else self.lr,
+            batch_size=self.batch_size,
+            seed=self.seed,
+        )
+
+    def resolved(self) -> UserSettings:
+        """These settings with numbers in place of the network's own."""
+        numbers = self.training()
+        return replace(self, epochs=numbers.epochs, lr=numbers.lr)
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def build_net(settings: UserSettings, shape: tuple[int, ...], n_classes: int) ->
         torch.manual_seed(derive_seed(settings.seed, "init"))
         model = _factory(settings.net)(math.prod(shape), n_classes)
     if not isinstance(model, nn.Module):
-        raise InputError(f"{settings.net} gave a {type(model).__name__}, not a torch.nn.Module.")
+        raise InputError(f"{settings.net} returned {type(model).__name__}, not a torch.nn.Module.")
     return model
 
 

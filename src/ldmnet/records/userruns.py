@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def train_run(
     """
     path, checkpoint, history = folder / "run.json", folder / "checkpoint.pt", HistoryFile(folder / "history.jsonl")
     described = {
-        "settings": asdict(replace(settings, lr=settings.training().lr)),
+        "settings": asdict(settings.resolved()),
         "reading": asdict(reading),
         "class_names": samples.class_names,
         "shape": list(samples.x.shape[1:]),

@@ -1,0 +1,399 @@
+"""From a folder of someone's images, a table or arrays to a trained network, a comparison and predictions."""
+
+import csv
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file
+from scipy.stats import ttest_rel
+
+from ldmnet.cli import main
+from ldmnet.data.userdata import Standardize, read_samples, share_split
+from ldmnet.records import userruns
+from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
+
+CLASSES = ["<script>", "[red]", "plain"]
+SAVE = "Save it with np.savez(path, x=x, y=y)."
+QUICK = ["--net", "mlp", "--epochs", "4"]
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def done(*words):
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*words):
+    result = invoke(*words)
+    assert result.exit_code != 0
+    assert "Traceback" not in result.output
+    return result.output.strip().splitlines()[-1].removeprefix("Error: ")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A bright bar that stands elsewhere in each class, in images of two sizes."""
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    rng = np.random.default_rng(0)
+    for c, name in enumerate(CLASSES):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(12):
+            pixels = rng.integers(0, 60, (20, 24 + i % 2, 3), np.uint8)
+            pixels[4:16, 3 + 7 * c : 8 + 7 * c] = 200
+            image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i:02d}.png")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Three blobs with names, the label in the middle column."""
+    rng = np.random.default_rng(0)
+    rows = ["a;species;b;c"]
+    for i in range(60):
+        a, b, c = 100 + 5 * rng.normal(size=3) + 20 * np.eye(3)[i % 3]
+        rows.append(f"{a:.3f};{['oak', 'elm', '<b>ash</b>'][i % 3]};{b:.3f};{c:.3f}")
+    path = tmp_path / "trees.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+# ---- the way through
+
+
+def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
+    run = tmp_path / "run"
+    shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).output.splitlines()
+    assert shown[0].startswith("trained mlp on 27 samples of 3 classes, mu ")
+    assert shown[1] == "test accuracy 100.00 % of 9 samples held out"
+    assert shown[2] == f"the run is in {run}"
+
+    result = done("predict", run, photos)
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0]) == ["sample", "predicted", "p(<script>)", "p([red])", "p(plain)"]
+    assert [row["sample"] for row in rows[:2]] == ["<script>/00.png", "<script>/01.png"]
+    assert [row["predicted"] for row in rows] == [name for name in CLASSES for _ in range(12)]
+    assert all(sum(float(v) for k, v in row.items() if k[:2] == "p(") == pytest.approx(1, abs=1e-5) for row in rows)
+    assert result.stderr == "100.00 % of 36 labelled samples are right\n"
+
+    loose = tmp_path / "new"
+    loose.mkdir()
+    (loose / "a.png").write_bytes((photos / "plain" / "05.png").read_bytes())
+    result = done("predict", run, loose, "--output", tmp_path / "out" / "new.csv")
+    assert result.output == ""
+    (row,) = csv.DictReader((tmp_path / "out" / "new.csv").open())
+    assert (row["sample"], row["predicted"]) == ("a.png", "plain")
+
+    options = ["--size", 10, "--splits", 2, "--methods", "none,control,ldmnet", *QUICK, "--output", tmp_path / "c"]
+    shown = done("compare", photos, *options).stdout.splitlines()
+    assert shown[0] == "| method | accuracy, % | splits | LDMNet is better by | p |"
+    assert [line.split(" | ")[0] for line in shown[2:]] == ["| none", "| control", "| ldmnet"]
+    again = done("compare", photos, *options)
+    assert again.stdout.splitlines() == shown
+    assert again.stderr == ""  # nothing was run again
+
+
+def test_images_of_a_folder_find_their_network(photos, tmp_path):
+    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "run").output
+    assert out.startswith("trained cifar on 36 samples")
+    assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 2048)
+    image = pytest.importorskip("PIL.Image")
+    for file in photos.glob("*/*.png"):
+        image.open(file).convert("L").save(file)
+    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "grey").output
+    assert out.startswith("trained mnist on 36 samples")
+    assert json.loads((tmp_path / "grey" / "run.json").read_text())["reading"] == {
+        "label": None,
+        "size": 28,
+        "grey": True,
+    }
+    assert len(done("predict", tmp_path / "grey", photos).stdout.splitlines()) == 37
+
+
+def test_a_table_with_names_of_classes(table, tmp_path):
+    run = tmp_path / "run"
+    done("train", table, "--label", "species", "--test-share", 0.2, "--output", run, "--epochs", 12)
+    saved = json.loads((run / "run.json").read_text())
+    assert saved["class_names"] == ["<b>ash</b>", "elm", "oak"]
+    assert saved["settings"]["net"] == "mlp"
+    assert saved["result"]["n_train"] == 48
+    assert saved["result"]["test_accuracy"] > 0.9
+    assert saved["versions"]["torch"] == torch.__version__
+    samples = read_samples(table, label="species")
+    train, test = share_split(samples.labels, 0.2, 0, samples.class_names)
+    assert samples.labels[test].bincount().tolist() == [4, 4, 4]
+    fitted = Standardize.fit(samples.x[train])  # of the training part alone
+    assert saved["preprocessing"]["mean"] == pytest.approx(fitted.mean.tolist())
+    assert [json.loads(line)["epoch"] for line in (run / "history.jsonl").read_text().splitlines()] == list(range(12))
+    assert not (run / "checkpoint.pt").exists()
+
+    bare = tmp_path / "bare.csv"
+    bare.write_text("\n".join(",".join(np.delete(line.split(";"), 1)) for line in table.read_text().split()))
+    labelled, unlabelled = (done("predict", run, path) for path in (table, bare))
+    assert labelled.stdout == unlabelled.stdout
+    assert unlabelled.stderr == ""
+    assert labelled.stdout.splitlines()[1].startswith("1,")
+
+
+def test_arrays_with_labels_that_have_gaps(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.array([3, 9] * 10)
+    x = rng.normal(size=(20, 5)) + y[:, None]
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    np.savez(tmp_path / "b.npz", x=x)
+    done("train", tmp_path / "a.npz", *QUICK, "--output", tmp_path / "run")
+    rows = list(csv.DictReader(io.StringIO(done("predict", tmp_path / "run", tmp_path / "b.npz").stdout)))
+    assert [row["predicted"] for row in rows] == [str(label) for label in y]
+    done("embed", tmp_path / "run", tmp_path / "a.npz", "--output", tmp_path / "f.npz")
+    with np.load(tmp_path / "f.npz") as arrays:
+        assert arrays["features"].shape == (20, 256)
+        assert arrays["classes"][arrays["y"]].tolist() == [str(label) for label in y]
+
+
+@pytest.mark.parametrize("method", ["none", "weight_decay", "dropout", "control", "ldmnet"])
+def test_every_method_trains(table, tmp_path, method):
+    done("train", table, "--label", "species", "--method", method, *QUICK, "--output", tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "run.json").read_text())["result"]
+    assert (result["mu"] > 0) == (method in ("control", "ldmnet"))
+    assert (result["lambda_tilde"] > 0) == (method == "ldmnet")
+
+
+# ---- going on, and refusing to
+
+
+def test_a_run_that_was_cut_goes_on_to_the_same_network(table, tmp_path, monkeypatch):
+    words = ["train", table, "--label", "species", "--net", "mlp", "--epochs", 24]
+    done(*words, "--output", tmp_path / "whole")
+    add = userruns.HistoryFile.add
+
+    def cut(self, epoch):
+        add(self, epoch)
+        if epoch.epoch == 16:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(userruns.HistoryFile, "add", cut)
+    result = invoke(*words, "--output", tmp_path / "cut")
+    assert result.exit_code == 1
+    monkeypatch.setattr(userruns.HistoryFile, "add", add)
+    assert refused("predict", tmp_path / "cut", table) == (
+        f"{tmp_path / 'cut'} is not finished. Run the same train command again: it goes on where it stopped."
+    )
+    done(*words, "--output", tmp_path / "cut")
+    whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(whole[key], again[key]) for key in whole)
+    history = [(tmp_path / name / "history.jsonl").read_text() for name in ("whole", "cut")]
+    assert history[0] == history[1]
+
+    before = (tmp_path / "cut" / "model.safetensors").stat().st_mtime_ns
+    done(*words, "--output", tmp_path / "cut")  # it is done: nothing is trained
+    assert (tmp_path / "cut" / "model.safetensors").stat().st_mtime_ns == before
+    assert refused(*words[:-1], 30, "--output", tmp_path / "cut") == (
+        f"{tmp_path / 'cut'} holds another run: epochs 24 (now 30). Choose another --output, or delete the folder."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "no.csv",
+            None,
+            "{} does not exist. Name an .npz file, a CSV table or a folder with one folder of images a class.",
+        ),
+        (
+            "a.pdf",
+            "x",
+            "{} is neither an .npz file, a CSV table nor a folder with one folder of images a class.",
+        ),
+        ("a.csv", "a,label\n1,u\n2,u\n", "{} has one class only, 'u'. A classifier needs two or more."),
+        ("a.csv", "a,label\n1,u\n2,\n", "{} has rows without a label."),
+        (
+            "a.csv",
+            "a,label\n1,u\n2,v\n3,v\n",
+            "class 'u' has 1 sample: one to train on and one to hold out are needed. Add samples, or remove the class.",
+        ),
+        (
+            "a.npz",
+            "x",
+            "{} is not an .npz file of plain numbers, or is damaged. Save it with np.savez(path, x=x, y=y).",
+        ),
+        ("a.npz", {"x": [[np.nan]], "y": [0]}, "{}: x has NaN or infinite values. Remove or fill them."),
+        ("a.npz", {"x": np.zeros((0, 3)), "y": np.zeros(0, int)}, "{}: x has no samples."),
+    ],
+)
+def test_data_that_does_not_do(tmp_path, name, content, words):
+    path = tmp_path / name
+    if isinstance(content, dict):
+        np.savez(path, **content)
+    elif content is not None:
+        path.write_text(content)
+    assert refused("train", path, "--test-share", 0.5, "--output", tmp_path / "run") == words.format(path)
+    assert not (tmp_path / "run").exists() or not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--test-share", "1.5"], "the share must be above 0 and below 1, got 1.5."),
+        (["--mu", "big"], "Invalid value for '--mu': 'big' is neither a number nor auto."),
+        (["--mu", "0"], "the method ldmnet needs mu above zero, got 0.0."),
+        (["--lr", "-1"], "lr must be above zero and finite, got -1.0."),
+        (["--label", "sort"], "label is 'sort' but {} has the columns a, species, b, c."),
+        (["--layer", "top"], "the model has no layer 'top'."),
+        (
+            ["--net", "small"],
+            "there is no network 'small'. Choose mnist, cifar, mlp, or package.module:factory, a function of the "
+            "number of inputs and the number of classes.",
+        ),
+        (["--net", "nowhere:net"], "the network nowhere:net cannot be loaded: No module named 'nowhere'."),
+        (
+            ["--net", "mnist"],
+            "the network mnist takes samples of shape (1, 28, 28), but those of {} have (3,). Choose --net mlp, or a "
+            "network of your own.",
+        ),
+    ],
+)
+def test_options_that_do_not_do(table, tmp_path, options, words):
+    options = options if "--label" in options else [*options, "--label", "species"]
+    assert refused("train", table, *options, "--output", tmp_path / "run").startswith(words.format(table))
+
+
+def test_what_is_not_a_run_or_does_not_fit_it(table, photos, tmp_path):
+    assert refused("predict", tmp_path, table) == (
+        f"{tmp_path} holds no run: run.json is missing. Name a folder that train wrote."
+    )
+    run = tmp_path / "run"
+    done("train", table, "--label", "species", *QUICK, "--output", run)
+    (tmp_path / "wide.csv").write_text("1,2,3,4,5,oak\n")
+    assert refused("predict", run, tmp_path / "wide.csv") == (
+        f"{tmp_path / 'wide.csv'} has 6 columns where there should be 3, or 4 with the labels."
+    )
+    (tmp_path / "bad.csv").write_text("a,b,c\n1,2,x\n")
+    assert refused("predict", run, tmp_path / "bad.csv") == (
+        f"{tmp_path / 'bad.csv'}, row 1: 'x' in column c is not a finite number."
+    )
+    np.savez(tmp_path / "flat.npz", x=np.zeros((2, 4)))
+    assert refused("predict", run, tmp_path / "flat.npz") == (
+        f"{tmp_path / 'flat.npz'}: a sample has shape (4,) but in training it had (3,)."
+    )
+    (run / "model.safetensors").write_bytes(b"cut")
+    assert refused("predict", run, table).startswith(f"{run / 'model.safetensors'} does not fit the run: ")
+    (run / "run.json").write_text("{")
+    assert refused("embed", run, table).startswith(f"{run / 'run.json'} cannot be read: ")
+
+
+def test_a_network_of_ones_own_is_named_before_it_is_run(table, tmp_path, monkeypatch):
+    (tmp_path / "mynets.py").write_text(
+        "from ldmnet.networks import mlp\ndef small(d_in, n_classes):\n    return mlp(d_in, n_classes, (8,))\n"
+        "def wrong(d_in, n_classes):\n    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ["--label", "species", "--epochs", 2, "--output", "run"]
+    assert (
+        refused("train", table, "--net", "mynets:wrong", *words) == "mynets:wrong returned int, not a torch.nn.Module."
+    )
+    done("train", table, "--net", "mynets:small", *words[:-1], "own")
+    assert refused("predict", "own", table) == (
+        "own was trained with the network mynets:small, which is code that would be run. If you trust it, say so: "
+        "--net mynets:small"
+    )
+    assert len(done("predict", "own", table, "--net", "mynets:small").stdout.splitlines()) == 61
+
+
+# ---- compare, tune, export
+
+
+def test_the_paired_test_is_that_of_scipy_and_wider_for_overlapping_splits():
+    ours, theirs = [95.0, 94.0, 96.5, 95.0], [93.0, 93.5, 94.0, 94.5]
+    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    assert paired_p(gains) == pytest.approx(ttest_rel(ours, theirs).pvalue)
+    assert paired_p(gains, overlap=0.43) > paired_p(gains)
+    assert paired_p([1.0]) is None
+    assert paired_p([0.0, 0.0]) is None
+    assert paired_p([1.0, 1.0]) == 0
+
+
+def test_the_table_of_a_comparison():
+    records = [
+        {"method": method, "split": split, "accuracy": accuracy, "n_train": 70, "n_test": 30}
+        for method, found in (("weight_decay", [90.0, 91.0]), ("ldmnet", [93.0, 95.0]))
+        for split, accuracy in enumerate(found)
+    ]
+    rows = compared_rows(records)
+    assert [(row.mean, row.std, row.gain) for row in rows] == [(90.5, 0.7071, 3.5), (94.0, 1.4142, None)]
+    assert format_comparison(rows).splitlines()[2:] == [
+        f"| weight decay | 90.50 ± 0.71 | 2 | +3.50 | {rows[0].p:.3f} |",
+        "| ldmnet | **94.00 ± 1.41** | 2 |  |  |",
+    ]
+    assert format_comparison(rows, "csv").splitlines()[0] == 'method,"accuracy, %",splits,LDMNet is better by,p'
+    assert json.loads(format_comparison(rows, "json"))[0]["gain"] == 3.5
+
+
+def test_compare_runs_only_what_is_new(table, tmp_path):
+    words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path, "--format", "json"]
+    first = done(*words, "--methods", "none,ldmnet")
+    assert first.stderr.splitlines() == ["split 1 of 1: none", "split 1 of 1: ldmnet"]
+    second = done(*words, "--methods", "none,dropout,ldmnet")
+    assert second.stderr.splitlines() == ["split 1 of 1: dropout"]
+    assert [row["method"] for row in json.loads(second.stdout)] == ["none", "dropout", "ldmnet"]
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 3
+    assert refused(*words, "--methods", "magic").startswith("there is no method 'magic'. The methods: none,")
+
+
+def test_tune_goes_on_where_it_stopped(table, tmp_path):
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    words = ["tune", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path / "search"]
+    first = done(*words, "--trials", 2)
+    assert [line.split(":")[0] for line in first.stderr.splitlines()] == ["trial 1", "trial 2"]
+    assert first.stdout.startswith("best of 2 trials: ")
+    assert first.stdout.splitlines()[1].startswith("--mu ")
+    second = done(*words, "--trials", 3)
+    assert [line.split(":")[0] for line in second.stderr.splitlines()] == ["trial 3"]
+    assert refused(*words, "--trials", 3, "--lr", 0.5) == (
+        f"{tmp_path / 'search' / 'study.db'} holds a search with other data or settings. Choose another --output."
+    )
+
+
+def test_exported_files_answer_like_the_run(table, tmp_path):
+    run = tmp_path / "run"
+    done("train", table, "--label", "species", *QUICK, "--output", run)
+    loaded = userruns.load_run(run)
+    samples = loaded.read(table)
+    wanted = loaded.model(loaded.standardize(samples.x)).softmax(1).detach()
+    assert done("export", run).output == f"written to {run / 'model.pt'}\n"
+    torch.testing.assert_close(torch.jit.load(run / "model.pt")(samples.x), wanted, atol=1e-5, rtol=1e-4)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needed to run the ONNX file")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    done("export", run, "--format", "onnx", "--output", tmp_path / "trees.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
+    (found,) = session.run(["probabilities"], {"samples": samples.x.numpy()})
+    np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
+
+
+def test_tensorboard(table, tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    done("train", table, "--label", "species", *QUICK, "--output", tmp_path / "run", "--tensorboard")
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "extra"),
+    [
+        ("optuna", ["tune", "DATA", "--label", "species", "--epochs", "1"], "tune"),
+        ("onnx", ["export", "RUN", "--format", "onnx"], "onnx"),
+    ],
+)
+def test_a_missing_extra_is_named(table, tmp_path, monkeypatch, package, words, extra):
+    done("train", table, "--label", "species", "--epochs", 1, "--output", tmp_path / "run")
+    monkeypatch.setitem(sys.modules, package, None)
+    given = [{"DATA": table, "RUN": tmp_path / "run"}.get(word, word) for word in words]
+    assert refused(*given).endswith(f"is not installed. Install it with: pip install 'ldmnet[{extra}]'")
