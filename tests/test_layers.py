@@ -32,7 +32,18 @@ ORDER = [
 ]
 EXEMPT = {"__init__", "__main__", "cli"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
-OPTIONAL = {"mlxtend", "matplotlib", "sklearn", "pandas"}
+OPTIONAL = {
+    "mlxtend",
+    "matplotlib",
+    "sklearn",
+    "pandas",
+    "lightning",
+    "transformers",
+    "optuna",
+    "onnx",
+    "tensorboard",
+    "PIL",
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

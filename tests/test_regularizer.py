@@ -578,3 +578,12 @@ def test_running_features_must_be_complete():
     other.load_state_dict(regularizer.state_dict())
     other.penalty(cloud(10, 3), torch.arange(30, 40))
     assert not other.needs_sweep
+
+
+def test_a_step_inside_autocast_is_the_same_as_outside():
+    inside, outside = made(), made()
+    f = cloud(40, 3).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside.step(f)
+    outside.step(f)
+    assert torch.equal(inside.target, outside.target)

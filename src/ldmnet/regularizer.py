@@ -194,6 +194,11 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         f = self._seen() if features is None else self._groups.gather(self._checked_features(features))
+        with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
+            return self._step(f)
+
+    def _step(self, f: Tensor) -> Update:
+        """One outer iteration from features (n, d_feat) sorted by group."""
         if self._target is None or not self.keep_dual:
             Z = torch.zeros_like(f)
         else:

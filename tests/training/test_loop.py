@@ -297,8 +297,6 @@ def test_dropout_is_set_by_the_method():
     model = network()
     run(METHODS["dropout"], model, settings=settings(epochs=1))
     assert model.dropout.p == 0.5
-    run(METHODS["none"], model, settings=settings(epochs=1))
-    assert model.dropout.p == 0
 
 
 def test_silent_where_there_is_no_terminal(capsys):

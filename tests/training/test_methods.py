@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import InputError, ManifoldRegularizer, Method
+from ldmnet import InputError, ManifoldRegularizer, Method, TrainSettings, fit
+from ldmnet.networks import mlp, set_dropout
 from ldmnet.training.methods import METHODS, control, dropout, ldmnet, weight_decay
 from words import exactly
 
@@ -96,3 +97,14 @@ def test_the_control_is_the_same_loop_with_the_graph_off():
 def test_numbers_out_of_range(numbers, words):
     with pytest.raises(InputError, match=exactly(words)):
         Method(**numbers)
+
+
+def test_a_networks_own_dropout_stays_unless_the_method_is_dropout():
+    inputs, labels = torch.randn(12, 4), torch.arange(12) % 3
+    model = mlp(4, 3, (5, 5))
+    set_dropout(model, 0.3)
+    settings = TrainSettings(epochs=1, lr=0.01)
+    fit(model, (inputs, labels), method=Method(), settings=settings, progress=False)
+    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.3}
+    fit(model, (inputs, labels), method=Method("dropout", dropout=0.5), settings=settings, progress=False)
+    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.5}

@@ -37,7 +37,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     Args:
         module: a network, of which a copy is trained from the weights it has; or a function that makes one from the
             number of inputs and the number of classes; or None: the paper's networks for images of 28 x 28 (grey)
-            and 3 x 32 x 32, an MLP for anything else. DropOut in it is switched off: LDMNet takes its place.
+            and 3 x 32 x 32, an MLP for anything else.
         layer: the name of the network's feature layer.
         hidden: the MLP's layers; the last one gives the features.
         mu: weight of the penalty; "auto" takes a fifteenth of the largest that SGD can follow.

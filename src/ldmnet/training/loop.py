@@ -126,7 +126,7 @@ def fit(
     device = next(model.parameters()).device
     named_layer(model, layer)
     x, y = as_tensors(data, "data", device)
-    if set_dropout(model, method.dropout) == 0 and method.dropout:
+    if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
     if x.ndim == 4:
         # the same numbers, laid out as the convolutions want them
