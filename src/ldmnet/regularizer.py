@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.graph.groups import Groups, checked_groups
@@ -256,8 +257,8 @@ class ManifoldRegularizer:
         rows = self._groups.rank[index.to(target.device)]
         if self._running is not None:
             self._running[rows] = features.detach().to(target.dtype)
-        difference = features.to(target.dtype) - target[rows]
-        return difference.square().sum() * (self.mu / (2 * len(index)))  # eqs. (9), (10)
+        distance = F.mse_loss(features.to(target.dtype), target[rows], reduction="sum")  # summed: |f - Z - alpha|^2
+        return distance * (self.mu / (2 * len(index)))  # eqs. (9), (10)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to go on: target and Z, the clock, and what they belong to."""
