@@ -15,7 +15,7 @@ from ldmnet.records.runs import Record, append_record, describe, train_once, tra
 from ldmnet.training.features import sweep
 from ldmnet.training.progress import EpochBar
 
-QUICK_EPOCHS = 45
+QUICK = {"epochs": 28, "batch_size": 50}  # fewer epochs of more steps
 
 
 def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Console) -> list[Record]:
@@ -24,7 +24,7 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
     runs = classification_runs("digits5k", [50], PRINTED_ROWS, [seed], threads=threads)
     if quick:
         runs = [
-            replace(run, settings=replace(run.settings, train=replace(run.settings.train, epochs=QUICK_EPOCHS)))
+            replace(run, settings=replace(run.settings, train=replace(run.settings.train, **QUICK)))
             for run in runs
         ]
     epochs = runs[0].settings.train.epochs
