@@ -24,8 +24,7 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
     runs = classification_runs("digits5k", [50], PRINTED_ROWS, [seed], threads=threads)
     if quick:
         runs = [
-            replace(run, settings=replace(run.settings, train=replace(run.settings.train, **QUICK)))
-            for run in runs
+            replace(run, settings=replace(run.settings, train=replace(run.settings.train, **QUICK))) for run in runs
         ]
     epochs = runs[0].settings.train.epochs
     console.print(
