@@ -17,7 +17,7 @@ from ldmnet.graph.weights import Symmetrize
 from ldmnet.pim.system import Mass
 from ldmnet.regularizer import SETTINGS, ManifoldRegularizer
 
-AUTO_SHARE = 1 / 45  # of the largest stable mu; what MNIST's printed and CIFAR-10's best settings have in common
+AUTO_SHARE = 1 / 45  # of the largest stable mu: near MNIST's printed setting, see docs/theory.md
 AUTO_COUPLING = 0.2  # mu / lambda_tilde there
 
 METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
