@@ -15,7 +15,7 @@ from ldmnet.data.readers import (
     read_npz,
     read_svhn_mat,
 )
-from ldmnet.data.sources import NAMES, Split, load
+from ldmnet.data.sources import NAMES, Split, class_names, load
 from ldmnet.data.subsets import indices_hash, stratified, subset_and_validation
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Fitted",
     "Preprocess",
     "Split",
+    "class_names",
     "fit_preprocess",
     "indices_hash",
     "load",

@@ -28,6 +28,7 @@ from ldmnet.errors import DataError, InputError, missing_extra
 
 ENVIRONMENT = "LDMNET_DATA"
 NAMES = ("digits5k", "mnist", "svhn", "cifar10")
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -51,6 +52,11 @@ class Split:
     x_test: Tensor
     y_test: Tensor
     note: str = ""
+
+
+def class_names(name: str) -> list[str]:
+    """What the classes of a data set are called, in the order of their numbers."""
+    return list(CIFAR10_CLASSES) if name == "cifar10" else [str(digit) for digit in range(10)]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
 from ldmnet.errors import InputError
 from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
+from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.seeds import derive_seed
 from ldmnet.training.loop import Fit, TrainSettings, fit
 from ldmnet.training.methods import Method
@@ -145,8 +146,9 @@ def fit_split(
     *,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    trace: Path | None = None,
 ) -> Outcome:
-    """Split, standardise by the training part's statistics, and train."""
+    """Split, standardise by the training part's statistics, and train; `trace` is a folder for what a report shows."""
     y = samples.labels
     train, test = torch.arange(len(y)), torch.empty(0, dtype=torch.int64)
     if settings.test_share:
@@ -154,17 +156,32 @@ def fit_split(
     standardize = Standardize.fit(samples.x[train])
     x = standardize(samples.x[train])
     model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
+    held_out = (standardize(samples.x[test]), y[test]) if len(test) else None
+    method = method_for(settings, model, x)
+    traced = None
+    if trace is not None:
+        seen = test if held_out is not None else train
+        points = choose_points(
+            *(held_out or (x, y[train])),
+            raw=samples.x[seen],
+            class_names=samples.class_names,
+            names=[samples.names[i] for i in seen.tolist()],
+            part="test" if held_out is not None else "training",
+        )
+        traced = Trace(trace, model, points, epochs=settings.training().epochs, layer=settings.layer, then=on_epoch)
     result = fit(
         model,
         (x, y[train]),
-        method=method_for(settings, model, x),
+        method=method,
         settings=settings.training(),
         layer=settings.layer,
-        test=(standardize(samples.x[test]), y[test]) if len(test) else None,
+        test=held_out,
         checkpoint=checkpoint,
-        on_epoch=on_epoch,
+        on_epoch=traced or on_epoch,
         progress=False,
     )
+    if traced is not None:
+        traced.finish(result)
     return Outcome(result, standardize, len(train), len(test))
 
 
