@@ -25,7 +25,7 @@ def test_every_command_shows_examples(command):
 
 def test_our_errors_are_sentences():
     result = invoke("reproduce", "mnist", "--per-class", "60")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.startswith("Error: mnist has no row for [60] images a class.")
     assert "Traceback" not in result.output
     assert "--per-class takes whole numbers, got 5x." in invoke("reproduce", "mnist", "--per-class", "5x").output

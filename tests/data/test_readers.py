@@ -396,7 +396,7 @@ def test_images_that_differ_need_a_size(tmp_path):
         DataError,
         match=says(
             f"the images differ in size: {tmp_path / 'a' / '0.png'} is 8 x 6 and "
-            f"{tmp_path / 'b' / '0.png'} is 3 x 4. Pass size=(height, width) to resize them."
+            f"{tmp_path / 'b' / '0.png'} is 3 x 4. Pass size=(height, width) to resize them, or --size."
         ),
     ):
         read_image_folder(tmp_path)

@@ -190,5 +190,5 @@ def test_what_cannot_be_run_is_said(places, tmp_path):
     assert "there is no table 'lfw'." in invoke("faces", "lfw").output
     assert "--fold is 1 to 10, dev or all, got 12." in invoke("faces", "--casia", tmp_path, "--fold", 12).output
     result = invoke("faces", "cufs", *options(places))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"Error: {places['data_dir'] / 'faces' / 'cufs_125x100.npz'} cannot be read: " in result.output

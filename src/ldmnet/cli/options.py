@@ -7,18 +7,33 @@ from collections.abc import Sequence
 
 import click
 
-from ldmnet.errors import LDMNetError
+from ldmnet.errors import DivergenceError, LDMNetError
+
+
+class RefusalError(click.ClickException):
+    """What was given cannot be used: exit code 2, like click's own usage errors."""
+
+    exit_code = 2
 
 
 class Sentences(click.Group):
-    """A group whose errors of ours are sentences, not tracebacks."""
+    """A group whose errors are sentences, not tracebacks."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a subcommand; an LDMNetError ends it with its words and exit code 1."""
+        """Run a subcommand; an error of ours, or of a file, ends it with its words.
+
+        The exit code is 2 where the input is at fault and 1 where training is: it diverged.
+        """
         try:
             return super().invoke(ctx)
-        except LDMNetError as error:
+        except DivergenceError as error:
             raise click.ClickException(str(error)) from error
+        except LDMNetError as error:
+            raise RefusalError(str(error)) from error
+        except OSError as error:
+            if error.filename is None or error.strerror is None:  # a closed pipe, say: click knows what to do
+                raise
+            raise RefusalError(f"{error.filename}: {error.strerror}.") from error
 
 
 def examples(*lines: str) -> str:

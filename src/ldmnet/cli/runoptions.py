@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ldmnet.data.readers import listed_faults
 from ldmnet.data.userdata import Samples
 from ldmnet.records.userfits import Reading, UserSettings, read_for_net
 
@@ -65,9 +66,18 @@ method_options = together(
 )
 
 
+def tell_skipped(samples: Samples) -> None:
+    """Name and count the images that were left out because they cannot be read."""
+    if samples.skipped:
+        n = len(samples.skipped)
+        words = f"skipped {n} of {n + len(samples.x)} images that cannot be read: {listed_faults(samples.skipped, 20)}"
+        click.echo(words, err=True)
+
+
 def prepared(
     data: Path, label: str | None, size: int | None, grey: bool, net: str, **settings: Any
 ) -> tuple[Samples, Reading, UserSettings]:
     """The samples, how they were read, and the settings with the network that fits them."""
     samples, net, reading = read_for_net(data, net, Reading(label, size, grey))
+    tell_skipped(samples)
     return samples, reading, UserSettings(net=net, **settings)

@@ -13,14 +13,14 @@ import math
 import pickle
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ldmnet.errors import DataError, InputError, missing_extra
+from ldmnet.errors import DataError, InputError, LDMNetError, missing_extra
 
 Labels = NDArray[np.int64]
 Images = NDArray[np.uint8]
@@ -286,44 +286,67 @@ def read_image_folder(
     Returns:
         The images, the labels as positions in the list of class names, and that list, sorted.
     """
+    by_class = images_by_class(path)
+    flat = [file for files in by_class.values() for file in files]
+    y = np.repeat(np.arange(len(by_class), dtype=np.int64), [len(files) for files in by_class.values()])
+    return read_images(flat, (size, size) if isinstance(size, int) else size, grey), y, list(by_class)
+
+
+def images_by_class(path: str | Path) -> dict[str, list[Path]]:
+    """The image files of `path/<class>/<image>`, sorted, by class."""
     if not Path(path).is_dir():
         raise DataError(f"{path} is not a folder.")
     folders = sorted(p for p in Path(path).iterdir() if p.is_dir() and not p.name.startswith("."))
     if not folders:
         raise DataError(f"{path} has no folders. Put the images in one folder a class: {path}/<class>/<image>.")
-    files = [[f for f in sorted(folder.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES] for folder in folders]
-    empty = [folder.name for folder, inside in zip(folders, files, strict=True) if not inside]
+    by_class = {folder.name: images_in(folder) for folder in folders}
+    empty = [name for name, files in by_class.items() if not files]
     if empty:
         raise DataError(f"{path}: no images in {', '.join(empty)}. Known are {', '.join(IMAGE_SUFFIXES)}.")
-    flat = [file for inside in files for file in inside]
-    y = np.repeat(np.arange(len(folders), dtype=np.int64), [len(inside) for inside in files])
-    return (
-        read_images(flat, (size, size) if isinstance(size, int) else size, grey),
-        y,
-        [f.name for f in folders],
-    )
+    return by_class
+
+
+def images_in(folder: Path) -> list[Path]:
+    """A folder's image files, told by their names, sorted."""
+    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_SUFFIXES]
 
 
 def read_images(files: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Images:
-    """Image files of one size, or resized to one, as uint8 (n, channels, height, width)."""
-    images: list[Images] = []
-    bad: list[str] = []
+    """Image files of one size, or resized to one, as uint8 (n, channels, height, width); all must be readable."""
+    images, bad = readable_images(files, size, grey)
+    if bad:
+        raise DataError(f"unreadable: {listed_faults(bad)}. Replace or remove them.")
+    return images
+
+
+def readable_images(files: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> tuple[Images, dict[Path, str]]:
+    """The images that can be read, as `read_images` gives them, and why each of the others cannot."""
+    images: dict[Path, Images] = {}
+    bad: dict[Path, str] = {}
     for file in files:
         try:
-            images.append(_read_image(file, size, grey))
-        except (OSError, ValueError, SyntaxError) as error:  # Pillow's own kinds of "cannot read this"
-            bad.append(f"{file} ({error})")
-    if bad:
-        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise DataError(f"unreadable: {', '.join(bad[:5])}{more}. Replace or remove them.")
-    other = next((i for i, image in enumerate(images) if image.shape != images[0].shape), None)
+            images[file] = _read_image(file, size, grey)
+        except LDMNetError:
+            raise
+        except Exception as error:  # a damaged image can raise nearly anything
+            bad[file] = "not an image" if type(error).__name__ == "UnidentifiedImageError" else str(error)
+    first = next(iter(images), None)
+    if first is None:
+        return np.zeros((0, 1 if grey else 3, *(size or (1, 1))), np.uint8), bad
+    other = next((file for file, image in images.items() if image.shape != images[first].shape), None)
     if other is not None:
-        (h, w), (h2, w2) = images[0].shape[1:], images[other].shape[1:]
+        (h, w), (h2, w2) = images[first].shape[1:], images[other].shape[1:]
         raise DataError(
-            f"the images differ in size: {files[0]} is {h} x {w} and {files[other]} is {h2} x {w2}. "
-            "Pass size=(height, width) to resize them."
+            f"the images differ in size: {first} is {h} x {w} and {other} is {h2} x {w2}. "
+            "Pass size=(height, width) to resize them, or --size."
         )
-    return np.stack(images)
+    return np.stack(list(images.values())), bad
+
+
+def listed_faults(bad: Mapping[Path, str], shown: int = 5) -> str:
+    """Files with what is wrong with them, the first ones by name."""
+    more = f" and {len(bad) - shown} more" if len(bad) > shown else ""
+    return ", ".join(f"{file} ({fault})" for file, fault in list(bad.items())[:shown]) + more
 
 
 def _read_image(file: Path, size: tuple[int, int] | None, grey: bool) -> Images:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from ldmnet.data.readers import (
     IMAGE_SUFFIXES,
     _is_number,
     _parse_table,
+    images_by_class,
+    images_in,
+    listed_faults,
     read_bytes,
     read_csv,
-    read_image_folder,
-    read_images,
     read_npz,
+    readable_images,
 )
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
@@ -38,12 +40,14 @@ class Samples:
         y: (n,) int64 positions in `class_names`; None where there are no labels.
         class_names: the classes, sorted.
         names: of each sample: its file, or its row counted from 1.
+        skipped: why, by file, of images that could not be read and are left out.
     """
 
     x: Tensor
     y: Tensor | None
     class_names: list[str]
     names: list[str]
+    skipped: dict[Path, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> Tensor:
@@ -153,17 +157,24 @@ class Standardize:
 
 
 def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, labelled: bool) -> Samples:
-    loose = _pictures(path)
-    if loose and not labelled:
-        pixels = read_images(loose, (size, size) if isinstance(size, int) else size, grey)
-        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in loose])
-    images, y, class_names = read_image_folder(path, size, grey)
-    names = [f"{name}/{file.name}" for name in class_names for file in _pictures(path / name)]
-    return Samples(torch.from_numpy(images), torch.from_numpy(y), class_names, names)
-
-
-def _pictures(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_SUFFIXES]
+    """A folder's images; those that cannot be read are left out, but every class needs one."""
+    side = (size, size) if isinstance(size, int) else size
+    loose = [] if labelled else images_in(path)
+    if not labelled and not loose and not any(inside.is_dir() for inside in path.iterdir()):
+        raise DataError(f"{path} holds no images and no folders of images. Known are {', '.join(IMAGE_SUFFIXES)}.")
+    by_class = {} if loose else images_by_class(path)
+    files = loose or [file for inside in by_class.values() for file in inside]
+    pixels, skipped = readable_images(files, side, grey)
+    good = [file for file in files if file not in skipped]
+    lost = [name for name, inside in by_class.items() if not set(inside) - set(skipped)]
+    if not good or lost:
+        where = f"{path}: no image of {', '.join(lost)}" if lost and good else f"{path}: no image"
+        raise DataError(f"{where} can be read: {listed_faults(skipped)}.")
+    if loose:
+        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in good], skipped)
+    class_names = list(by_class)
+    y = torch.tensor([class_names.index(file.parent.name) for file in good])
+    return Samples(torch.from_numpy(pixels), y, class_names, [f"{f.parent.name}/{f.name}" for f in good], skipped)
 
 
 def _arrays(path: Path, *, labelled: bool) -> Samples:

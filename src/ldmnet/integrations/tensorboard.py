@@ -22,7 +22,8 @@ class EpochScalars:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._writer = SummaryWriter(str(folder))
+        self._folder = str(folder)
+        self._writer: SummaryWriter | None = None  # made when there is something to write
 
     def __enter__(self) -> EpochScalars:
         return self
@@ -30,10 +31,12 @@ class EpochScalars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def __call__(self, epoch: Epoch) -> None:
         """Write one finished epoch."""
+        self._writer = self._writer or SummaryWriter(self._folder)
         for name, value in vars(epoch).items():
             if name != "epoch" and value is not None:
                 self._writer.add_scalar(name, value, epoch.epoch)

@@ -66,17 +66,23 @@ def tune_strengths(
     except ImportError as error:
         raise missing_extra("optuna", "tune") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage.parent.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=f"sqlite:///{storage}",
-        study_name="ldmnet",
-        direction="maximize",
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=settings.seed),
-    )
     settings = replace(settings, method="ldmnet", mu="auto", lambda_tilde="auto")
+    rule = None if storage.exists() else _rule(samples, settings)  # what cannot be trained ends here, unwritten
+    storage.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        study = optuna.create_study(
+            storage=f"sqlite:///{storage}",
+            study_name="ldmnet",
+            direction="maximize",
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(seed=settings.seed),
+        )
+    except Exception as error:  # Optuna's and SQLAlchemy's, of a damaged file or one of another version
+        raise StateError(f"{storage} is not a search that can be gone on with. Choose another --output.") from error
     _check_same(study, samples, settings, splits, storage)
-    mu, lambda_tilde = _rule(study, samples, settings)
+    if "rule" not in study.user_attrs:  # kept, so that the ranges stay
+        study.set_user_attr("rule", rule or _rule(samples, settings))
+    mu, lambda_tilde = study.user_attrs["rule"]
     if not study.trials:
         study.enqueue_trial({"mu": mu, "lambda_tilde": lambda_tilde})
 
@@ -110,16 +116,13 @@ def _validated(samples: Samples, settings: UserSettings) -> float:
     return found
 
 
-def _rule(study: Any, samples: Samples, settings: UserSettings) -> tuple[float, float]:
-    """The untuned numbers on the first split, kept with the study so that its ranges stay."""
-    if "rule" not in study.user_attrs:
-        train, _ = share_split(samples.labels, settings.test_share, settings.seed, samples.class_names)
-        x = Standardize.fit(samples.x[train])(samples.x[train])
-        model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
-        method = untuned_method(model, x, settings.training(), layer=settings.layer)
-        study.set_user_attr("rule", [method.mu, method.lambda_tilde])
-    mu, lambda_tilde = study.user_attrs["rule"]
-    return mu, lambda_tilde
+def _rule(samples: Samples, settings: UserSettings) -> list[float]:
+    """The untuned mu and lambda_tilde on the first split."""
+    train, _ = share_split(samples.labels, settings.test_share, settings.seed, samples.class_names)
+    x = Standardize.fit(samples.x[train])(samples.x[train])
+    model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
+    method = untuned_method(model, x, settings.training(), layer=settings.layer)
+    return [float(method.mu), float(method.lambda_tilde)]
 
 
 def _check_same(study: Any, samples: Samples, settings: UserSettings, splits: int, storage: Path) -> None:

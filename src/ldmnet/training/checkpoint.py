@@ -41,7 +41,7 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         state: Any = torch.load(path, weights_only=True)
     except Exception as error:
-        raise StateError(f"{path} cannot be read as a checkpoint: {error}") from error
+        raise StateError(f"{path} cannot be read as a checkpoint: {' '.join(str(error).split())}") from error
     if not isinstance(state, dict):
         raise StateError(f"{path} is not a whole checkpoint: it lacks {', '.join(KEYS)}.")
     missing = [key for key in KEYS if key not in state]
