@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.graph.groups import Groups, checked_groups
-from ldmnet.graph.neighbors import NeighborSearch, checked_points
+from ldmnet.graph.neighbors import NeighborSearch, SearchKind, checked_points
 from ldmnet.graph.weights import Symmetrize, self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
@@ -48,6 +48,7 @@ SETTINGS = (
     "self_weight",
     "keep_dual",
     "features",
+    "neighbors",
 )
 
 
@@ -74,6 +75,8 @@ class ManifoldRegularizer:
         features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
             every step but the first may be called without features: no sweep, but features that are up to an epoch
             old and from training mode.
+        neighbors: "exact", or "auto": groups of 4,096 points or more are searched approximately, with lists kept from
+            step to step and the recall on a sample in every `Update`.
 
     Attributes:
         target: (n, d_feat) alpha + Z, what the penalty pulls the features toward.
@@ -81,7 +84,7 @@ class ManifoldRegularizer:
         log: one `Update` a step.
     """
 
-    _STATE_KEYS = ("target", "Z", "running", "steps", "data", "settings")
+    _STATE_KEYS = ("target", "Z", "running", "search", "steps", "data", "settings")
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class ManifoldRegularizer:
         self_weight: float = 1.0,
         keep_dual: bool = True,
         features: Literal["sweep", "running"] = "sweep",
+        neighbors: SearchKind = "exact",
     ) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
@@ -144,10 +148,13 @@ class ManifoldRegularizer:
         self.self_weight = float(self_weight)
         self.keep_dual = keep_dual
         self.features: Literal["sweep", "running"] = features
+        self.neighbors: SearchKind = neighbors
         self.log: list[Update] = []
         self._groups = Groups(self.groups)
         graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
-        self._search = NeighborSearch(self._groups, n_neighbors, graph_inputs if self.input_scale else None)
+        self._search = NeighborSearch(
+            self._groups, n_neighbors, graph_inputs if self.input_scale else None, kind=neighbors
+        )
         # each (n, d_feat), with the rows sorted by group, as the graph and the solve want them
         self._target: Tensor | None = None
         self._Z: Tensor | None = None
@@ -225,7 +232,8 @@ class ManifoldRegularizer:
         self._target, self._Z = target, Z
         if self.features == "running":
             self._running = torch.full_like(f, torch.nan)
-        update = describe(f, Z, solution, system, {"graph": built - started, "solve": solved - built})
+        seconds = {"graph": built - started, "solve": solved - built}
+        update = describe(f, Z, solution, system, seconds, self._search.recall)
         self.log.append(update)
         self._report(solution)
         return update
@@ -266,6 +274,7 @@ class ManifoldRegularizer:
             "target": None if self._target is None else self._groups.scatter(self._target),
             "Z": None if self._Z is None else self._groups.scatter(self._Z),
             "running": None if self._running is None else self._groups.scatter(self._running),
+            "search": self._search.state(),
             "steps": [asdict(update) for update in self.log],
             "data": self._fingerprint(),
             "settings": self.settings(),
@@ -297,6 +306,7 @@ class ManifoldRegularizer:
             None if state[key] is None else self._groups.gather(state[key].to(self.inputs.device))
             for key in ("target", "Z", "running")
         )
+        self._search.load(state["search"])
         self.log = log
 
     def settings(self) -> dict[str, Any]:

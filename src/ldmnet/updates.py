@@ -26,6 +26,7 @@ class Update:
         dual: |Z|.
         energy: Dirichlet energy of alpha over that of f, on the same columns.
         seconds: by phase: graph, solve.
+        recall: the share of the true neighbours in the graph, on a sample; 1 where the search is exact.
     """
 
     status: str
@@ -36,10 +37,16 @@ class Update:
     dual: float
     energy: float
     seconds: dict[str, float]
+    recall: float = 1.0
 
 
 def describe(
-    f: Tensor, Z: Tensor, solution: Solution, system: PointIntegralSystem | None, seconds: dict[str, float]
+    f: Tensor,
+    Z: Tensor,
+    solution: Solution,
+    system: PointIntegralSystem | None,
+    seconds: dict[str, float],
+    recall: float = 1.0,
 ) -> Update:
     """The log entry of an update from features f and dual Z to a solution; `system` is None for the control."""
     some = slice(None, None, max(1, f.shape[1] // LOGGED_COLUMNS))
@@ -57,4 +64,5 @@ def describe(
         dual=float(torch.linalg.vector_norm(Z)),
         energy=energy,
         seconds=seconds,
+        recall=recall,
     )

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.approximate import LISTED, ApproximateSearch, mean_recall
 from ldmnet.graph.candidates import CANDIDATES, CandidateSearch
 from ldmnet.graph.groups import Groups, checked_groups
 
+SearchKind = Literal["exact", "auto"]
+AUTO_FROM = 4096  # points in a group: from here on "auto" searches approximately
 BLOCK_BYTES = 64 * 2**20  # what one block of the distance matrix may take
 CACHE_BYTES = 2 * 2**30  # what the inputs' part of the distances may take
 CANDIDATES_FROM = 512  # points in a group: below, a full search is as fast as one among candidates
@@ -67,16 +71,34 @@ class NeighborSearch:
         k: how many neighbours.
         inputs: (n, d_in) in the data set's order, or None to search among the features alone.
         once: True if there will be no second search.
+        kind: "auto" searches groups of `AUTO_FROM` points or more approximately (see `approximate`).
     """
 
-    def __init__(self, groups: Groups, k: int, inputs: Tensor | None = None, *, once: bool = False) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        k: int,
+        inputs: Tensor | None = None,
+        *,
+        once: bool = False,
+        kind: SearchKind = "exact",
+    ) -> None:
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}.")
+        if kind not in ("exact", "auto"):
+            raise InputError(f"neighbors must be 'exact' or 'auto', got {kind!r}.")
         self.groups = groups
         self.k = k
         self.inputs = inputs
         self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
-        if inputs is not None and sum(m * m for m in groups.sizes) * inputs.element_size() <= CACHE_BYTES:
+        self._approximate: dict[int, ApproximateSearch] = {}  # first row of a group -> its search
+        if kind == "auto" and k <= LISTED:
+            for start, size in zip(groups.starts, groups.sizes, strict=True):
+                if size >= AUTO_FROM:
+                    fixed = None if inputs is None else inputs[groups.order[start : start + size]]
+                    self._approximate[start] = ApproximateSearch(fixed, seed=start)
+        cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
+        if inputs is not None and cached * inputs.element_size() <= CACHE_BYTES:
             self._cache = {}
         self._once = once or k > CANDIDATES
         self._moving: dict[int, CandidateSearch] = {}  # first row of a group -> its search
@@ -98,11 +120,29 @@ class NeighborSearch:
                 continue
             for group in rows:
                 start, here = int(group[0]), slice(int(group[0]), int(group[-1]) + 1)
+                if start in self._approximate:
+                    local, dist = self._approximate[start](features[here], width)
+                    index[here], distance[here] = local + start, dist
+                    continue
                 points, base = self._points(features, group[None])
                 search = self._moving.setdefault(start, CandidateSearch(_full))
                 local, dist = _among_candidates(search, points, base, width)
                 index[here], distance[here] = local + start, dist
         return Neighbors(index, distance)
+
+    @property
+    def recall(self) -> float:
+        """The share of the neighbours that the last search found, on samples of the groups searched approximately."""
+        return mean_recall(self._approximate)
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        """What approximate searches remember, by group; an exact search does not depend on what was before it."""
+        return {start: search.state() for start, search in self._approximate.items()}
+
+    def load(self, state: dict[int, dict[str, Any]]) -> None:
+        """Take what `state` returned."""
+        for start, search in self._approximate.items():
+            search.load(state[start])
 
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's moving coordinates (g, m, d), and the squared distances of its fixed ones, if kept."""

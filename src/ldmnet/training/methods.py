@@ -13,6 +13,7 @@ from typing import Literal
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.neighbors import SearchKind
 from ldmnet.graph.weights import Symmetrize
 from ldmnet.pim.system import Mass
 from ldmnet.regularizer import SETTINGS, ManifoldRegularizer
@@ -43,6 +44,7 @@ class Method:
         self_weight: W_ii.
         keep_dual: whether Z is kept from one update to the next.
         features: "sweep", or "running" to do without sweeps.
+        neighbors: "exact", or "auto" to search large classes approximately.
     """
 
     name: str = "none"
@@ -59,6 +61,7 @@ class Method:
     self_weight: float = 1.0
     keep_dual: bool = True
     features: Literal["sweep", "running"] = "sweep"
+    neighbors: SearchKind = "exact"
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:

@@ -1,0 +1,230 @@
+"""Approximate neighbours in large groups: short lists that are kept from one search to the next, and checked.
+
+The first lists come from a partition: points in cells around centres, each cell searched against the cells nearest to
+it. Features move little between searches, so that a later search only ranks each point's list again. Every search is
+checked against a full one on a sample of points; where fewer than `RECALL` of their neighbours were found, the lists
+are widened by the neighbours of neighbours, and if that is not enough made anew from a wider partition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldmnet.graph.sparse import csr
+from ldmnet.seeds import generator
+
+LISTED = 48  # points on a list
+RECALL = 0.97  # what the sample must show
+SAMPLE = 32  # points a group that are searched in full
+FULL_UP_TO = 8192  # points: smaller groups get their first lists from a full search
+CELL = 512  # points a cell, about
+PROBES = 8  # cells that a point is searched in
+KEPT = 24  # points kept of each cell
+HOP = 14  # nearest of the nearest, when lists are widened
+ROUNDS = 5  # of k-means
+BLOCK = 2**24  # entries that a block of distances may have
+SAME = 1e-4  # relative: a point no farther than the k-th neighbour by this much counts as found
+
+
+class ApproximateSearch:
+    """Repeated approximate search among the m points of one group.
+
+    Args:
+        fixed: (m, d_in) the coordinates that stay, or None.
+        seed: of the sample and the centres.
+
+    Attributes:
+        recall: the share of the sample's neighbours that the last search found.
+    """
+
+    def __init__(self, fixed: Tensor | None, seed: int = 0) -> None:
+        self._fixed = None if fixed is None else fixed - fixed.mean(0)
+        self._seed = seed
+        self._searches = 0
+        self._probes = PROBES
+        self._lists: Tensor | None = None  # (m, L) indices, ascending
+        self._base: Tensor | None = None  # (m, L) squared distances in the fixed coordinates
+        self.recall = 1.0
+
+    def __call__(self, moving: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k nearest of every point, ascending, and their distances.
+
+        Args:
+            moving: (m, d) the coordinates that change from search to search.
+            k: below m and at most LISTED.
+        """
+        moving = moving - moving.mean(0)
+        draw = generator(self._seed, f"neighbours {self._searches}")
+        rows = torch.randperm(len(moving), generator=draw)[:SAMPLE].to(moving.device)
+        self._searches += 1
+        if self._lists is None:
+            self._start(moving)
+        truth = self._truth(moving, rows, k)
+        for mend in (self._widen, self._restart, self._widen, self._restart, self._widen, None):
+            index, distance = self._nearest(moving, k)
+            self.recall = float((distance[rows] <= truth[:, None] * (1 + SAME)).double().mean())
+            if mend is None or self.recall >= RECALL:
+                break
+            mend(moving)
+        return index, distance
+
+    def state(self) -> dict[str, Any]:
+        """What a later process needs to go on as this one would."""
+        lists = None if self._lists is None else self._lists.to(torch.int32)
+        return {"lists": lists, "searches": self._searches, "probes": self._probes}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        self._searches, self._probes = state["searches"], state["probes"]
+        if state["lists"] is not None:
+            self._take(state["lists"].to(torch.int64))
+
+    def _points(self, moving: Tensor) -> Tensor:
+        return moving if self._fixed is None else torch.cat([self._fixed.to(moving), moving], 1)
+
+    def _take(self, lists: Tensor) -> None:
+        self._lists = lists
+        self._base = None if self._fixed is None else _squared(self._fixed, lists)
+
+    def _nearest(self, moving: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Rank the lists."""
+        assert self._lists is not None
+        squared = _squared(moving, self._lists)
+        if self._base is not None:
+            squared += self._base.to(squared)
+        nearest, place = squared.topk(k, dim=1, largest=False, sorted=True)
+        return self._lists.gather(1, place), nearest.sqrt_()
+
+    def _truth(self, moving: Tensor, rows: Tensor, k: int) -> Tensor:
+        """The distance of the k-th neighbour of some points, by a full search."""
+        points = self._points(moving)
+        exact = torch.cdist(points[rows], points, compute_mode="use_mm_for_euclid_dist")
+        exact[torch.arange(len(rows), device=rows.device), rows] = torch.inf
+        nearest = exact.topk(k, dim=1, largest=False).indices
+        return (points[rows, None] - points[nearest]).square().sum(2).amax(1).sqrt()
+
+    def _start(self, moving: Tensor) -> None:
+        """First lists: by a full search where the group is not too large, else from a partition."""
+        points = self._points(moving)
+        cells = round(len(points) / CELL)
+        if len(points) <= FULL_UP_TO or 2 * self._probes >= cells:
+            self._take(_search_all(points))
+        else:
+            self._take(_search_cells(points, cells, self._probes, generator(self._seed, f"cells {self._probes}")))
+
+    def _restart(self, moving: Tensor) -> None:
+        self._probes *= 2
+        self._start(moving)
+
+    def _widen(self, moving: Tensor) -> None:
+        """Put the neighbours of neighbours on the lists, and keep the nearest."""
+        assert self._lists is not None
+        near, _ = self._nearest(moving, min(HOP, self._lists.shape[1]))
+        lists = torch.empty_like(self._lists)
+        block = max(1, BLOCK // (near.shape[1] ** 2 + lists.shape[1]))
+        for start in range(0, len(lists), block):
+            here = slice(start, start + block)
+            wide = torch.cat([self._lists[here], near[near[here]].flatten(1)], 1).sort(1).values
+            squared = _squared(moving, wide, here)
+            if self._fixed is not None:
+                squared += _squared(self._fixed, wide, here).to(squared)
+            own = torch.arange(start, start + len(wide), device=wide.device)
+            squared[wide == own[:, None]] = torch.inf
+            squared[:, 1:][wide[:, 1:] == wide[:, :-1]] = torch.inf  # twice on the list
+            place = squared.topk(lists.shape[1], dim=1, largest=False, sorted=False).indices
+            lists[here] = wide.gather(1, place.sort(1).values)
+        self._take(lists)
+
+
+def _squared(points: Tensor, lists: Tensor, rows: slice = slice(None)) -> Tensor:
+    """Squared distances of each row's point to the points on its list, (r, L)."""
+    square = points.square().sum(1)
+    count, width = lists.shape
+    starts = torch.arange(0, count * width + 1, width, device=lists.device)
+    pattern = csr(starts, lists.flatten(), points.new_zeros(count * width), count, len(points))
+    dots = torch.sparse.sampled_addmm(pattern, points[rows], points.T, beta=0.0).values().view(count, width)
+    size = square[rows, None] + square[lists]
+    squared: Tensor = size - 2 * dots
+    row, slot = torch.nonzero(squared < 0.01 * size, as_tuple=True)  # the subtraction cancelled
+    if len(row):
+        here = points[rows]
+        chunk = max(1, BLOCK // points.shape[1])
+        for some in torch.split(torch.arange(len(row), device=row.device), chunk):
+            apart = here[row[some]] - points[lists[row[some], slot[some]]]
+            squared[row[some], slot[some]] = apart.square_().sum(1)
+    return squared
+
+
+def _centres(points: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    """(count, d): k-means on a sample of the points."""
+    order = torch.randperm(len(points), generator=draw).to(points.device)
+    sample = points[order[: 32 * count]]
+    centres = sample[:count].clone()
+    for _ in range(ROUNDS):
+        cell = _closest(sample, centres, 1)[:, 0]
+        total = torch.zeros_like(centres).index_add_(0, cell, sample)
+        size = torch.bincount(cell, minlength=count)
+        centres = torch.where(size[:, None] > 0, total / size.clamp(min=1)[:, None], centres)
+    return centres
+
+
+def _closest(points: Tensor, centres: Tensor, k: int) -> Tensor:
+    """(m, k) the centres closest to each point, nearest first."""
+    square = centres.square().sum(1)
+    parts = []
+    for some in torch.split(points, max(1, BLOCK // len(centres))):
+        reduced = torch.addmm(square, some, centres.T, alpha=-2)
+        parts.append(reduced.topk(k, dim=1, largest=False).indices if k > 1 else reduced.argmin(1, keepdim=True))
+    return torch.cat(parts)
+
+
+def _search_cells(points: Tensor, count: int, probes: int, draw: torch.Generator) -> Tensor:
+    """The LISTED nearest of each point within the `probes` of `count` cells closest to it, ascending by index."""
+    m = len(points)
+    closest = _closest(points, _centres(points, count, draw), probes)
+    inside, size = torch.argsort(closest[:, 0], stable=True), torch.bincount(closest[:, 0], minlength=count)
+    asking = torch.argsort(closest.flatten(), stable=True)  # point * probes + slot, cell by cell
+    asked = torch.bincount(closest.flatten(), minlength=count)
+    square = points.square().sum(1)
+    index = torch.zeros(m * probes, KEPT, dtype=torch.int32, device=points.device)
+    reduced = torch.full((m * probes, KEPT), torch.inf, dtype=points.dtype, device=points.device)
+    for here, queries in zip(torch.split(inside, size.tolist()), torch.split(asking, asked.tolist()), strict=True):
+        if len(here) == 0:
+            continue
+        cell, width = points[here].T, min(KEPT, len(here))
+        for some in torch.split(queries, max(1, BLOCK // len(here))):
+            point = some // probes
+            distance = torch.addmm(square[here], points[point], cell, alpha=-2)
+            distance[point[:, None] == here] = torch.inf  # a point is not its own neighbour
+            nearest, place = distance.topk(width, dim=1, largest=False, sorted=False)
+            reduced[some, :width], index[some, :width] = nearest, here[place].to(torch.int32)
+    reduced, index = reduced.view(m, -1), index.view(m, -1)
+    nearest, place = reduced.topk(min(LISTED, m - 1), dim=1, largest=False, sorted=False)
+    lists = index.gather(1, place).to(torch.int64).sort(1).values
+    few = torch.nonzero(nearest.isinf().any(1)).squeeze(1)  # tiny cells do not fill a list
+    if len(few):
+        lists[few] = _search_all(points, few)
+    return lists
+
+
+def _search_all(points: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The LISTED nearest of each point, or of some, ascending by index."""
+    square = points.square().sum(1)
+    width = min(LISTED, len(points) - 1)
+    parts = []
+    rows = torch.arange(len(points), device=points.device) if rows is None else rows
+    for some in torch.split(rows, max(1, BLOCK // len(points))):
+        reduced = torch.addmm(square, points[some], points.T, alpha=-2)
+        reduced[torch.arange(len(some), device=rows.device), some] = torch.inf
+        parts.append(reduced.topk(width, dim=1, largest=False, sorted=False).indices.sort(1).values)
+    return torch.cat(parts)
+
+
+def mean_recall(searches: dict[int, ApproximateSearch]) -> float:
+    """Over the groups that are searched approximately; 1 if none is."""
+    found = [search.recall for search in searches.values()]
+    return math.fsum(found) / len(found) if found else 1.0
