@@ -481,3 +481,19 @@ def test_dropout_without_a_layer_for_it():
 def test_settings_out_of_range(changes, words):
     with pytest.raises(InputError, match=exactly(words)):
         settings(**changes)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bfloat16_trains_close_to_float32_and_keeps_single_precision_where_it_matters(name):
+    single = run(METHODS[name], settings=settings(epochs=8))
+    half = run(METHODS[name], settings=settings(epochs=8, precision="bfloat16"))
+    assert not same(weights(single.model), weights(half.model))  # it did something
+    assert half.train_loss == pytest.approx(single.train_loss, rel=0.1)
+    assert all(w.dtype == torch.float32 for w in weights(half.model))
+    if half.regularizer is not None:
+        assert half.regularizer.target.dtype == torch.float32
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(InputError, match=exactly("precision must be float32 or bfloat16, got 'half'.")):
+        TrainSettings(precision="half")

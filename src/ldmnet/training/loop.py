@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from ldmnet.training.progress import EpochBar, OnEpoch
 from ldmnet.training.stability import stable_mu
 
 Data = tuple[Any, Any] | Dataset[tuple[Any, Any]]
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class TrainSettings:
         batch_size: images a step.
         seed: of the batches and of DropOut.
         checkpoint_every: epochs between checkpoints, where a path for them is given.
+        precision: "bfloat16" trains and sweeps under autocast (weights, penalty, graph, solve and evaluation stay
+            float32): about twice as fast on processors that have such products.
     """
 
     epochs: int = 300
@@ -52,6 +55,7 @@ class TrainSettings:
     batch_size: int = 100
     seed: int = 0
     checkpoint_every: int = 10
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "checkpoint_every"):
@@ -59,6 +63,8 @@ class TrainSettings:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not 0 < self.lr < math.inf:
             raise InputError(f"lr must be above zero and finite, got {self.lr}.")
+        if self.precision not in get_args(Precision):
+            raise InputError(f"precision must be float32 or bfloat16, got {self.precision!r}.")
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from zero."""
@@ -196,6 +202,10 @@ class _Run:
         for index in torch.split(order, self.settings.batch_size):
             yield index, self.x[index], self.y[index]
 
+    def autocast(self) -> torch.autocast:
+        """The arithmetic of the network's passes, as the settings ask for it."""
+        return torch.autocast(self.x.device.type, dtype=torch.bfloat16, enabled=self.settings.precision == "bfloat16")
+
     def keep_weights(self) -> None:
         """Remember the weights, to put them back if the epoch diverges."""
         if not self.good_weights:
@@ -256,7 +266,8 @@ def _train(run: _Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoc
 def _update(run: _Run, regularizer: ManifoldRegularizer) -> None:
     """One outer iteration: sweep the features, unless the last epoch's will do, then the regulariser's step."""
     started = time.perf_counter()
-    features = sweep(run.model, run.x, layer=run.layer) if regularizer.needs_sweep else None
+    with run.autocast():
+        features = sweep(run.model, run.x, layer=run.layer) if regularizer.needs_sweep else None
     run.seconds["sweep"] += time.perf_counter() - started
     try:
         update = regularizer.step(features)
@@ -277,7 +288,9 @@ def _descend(run: _Run) -> Epoch:
     model.train()
     with FeatureTap(model, run.layer) as tap:
         for index, x, y in run.batches():
-            logits, features = tap(x)
+            with run.autocast():
+                logits, features = tap(x)
+            logits = logits.to(run.x.dtype)
             if logits.shape[1] <= largest_label:
                 raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
             loss = F.cross_entropy(logits, y)
