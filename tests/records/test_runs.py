@@ -109,3 +109,20 @@ def test_validation_images_are_fixed_and_apart_from_training(small_mnist):
     flat = {x.numpy().tobytes() for x in (first.train[0] + 0).flatten(1).round().to(torch.int32)}
     held = {x.numpy().tobytes() for x in first.validation[0].flatten(1).round().to(torch.int32)}
     assert not flat & held
+
+
+def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(small_mnist, tmp_path):
+    wild = run_of()
+    wild = replace(wild, settings=replace(wild.settings, train=TrainSettings(epochs=2, lr=1e30)))
+    where = {"runs_dir": tmp_path / "runs", "results": tmp_path / "mnist.jsonl", "data_dir": small_mnist}
+    first, second = sweep_runs([wild, run_of()], **where)
+    assert first["accuracy"] is None
+    assert first["diverged"].startswith("the loss is not finite in epoch ")
+    assert "checkpoint" not in first["diverged"]
+    assert second["accuracy"] is not None
+    assert sweep_runs([wild], **where) == [first]
+
+
+def test_a_run_on_all_images_is_recorded_under_the_tables_size(small_mnist, tmp_path):
+    run = replace(run_of(epochs=1), size=6000)
+    assert execute(run, runs_dir=tmp_path / "runs", data_dir=small_mnist)["per_class"] == 6000

@@ -6,6 +6,7 @@ import pytest
 
 from ldmnet.errors import DataError
 from ldmnet.records import format_table, read_records, table_rows
+from ldmnet.records.tables import format_study
 
 
 def record(method, seed, accuracy, per_class=50, table="mnist", paper=None):
@@ -72,3 +73,21 @@ def test_a_broken_line_is_named(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"table": "mnist"}\n[1]\n')
     with pytest.raises(DataError, match=r"a\.jsonl, line 2, is not a record: not an object\.$"):
         read_records([tmp_path / "a.jsonl"])
+
+
+def test_a_seed_that_diverged_leaves_no_mean():
+    rows = table_rows([record("none", 0, 50.0), record("none", 1, None), record("dropout", 0, 40.0)], "mnist")
+    none, dropout = rows
+    assert (none.mean, none.std, none.seeds) == (None, None, 2)
+    text = format_table(rows, "md")
+    assert "diverged" in text
+    assert "**40.00**" in text
+    assert json.loads(format_table(rows, "json"))[0]["mean"] is None
+
+
+def test_a_study_says_what_diverged():
+    records = [
+        {**record("as printed", 0, 50.0), "val_accuracy": 51.0},
+        {**record("lr x 9", 0, None), "val_accuracy": None},
+    ]
+    assert "| lr x 9 | diverged | diverged | | 1 |" in format_study(records)

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ldmnet.errors import InputError
-from ldmnet.paper import specs
-from ldmnet.paper.presets import SETUP, paper_table, printed_method
+from ldmnet.paper.presets import SETUP, printed_method
 from ldmnet.records.runs import Run, RunSettings
-from ldmnet.training.loop import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -98,13 +96,13 @@ def study_runs(
 
 
 def _settings(table: str, variation: Variation, seed: int, per_class: int, threads: int) -> RunSettings:
-    spec = paper_table(table)
+    setup = SETUP[table]
     settings = replace(
-        SETUP[table],
+        setup,
         per_class=per_class,
         seed=seed,
         method=replace(printed_method(table, per_class, variation.row), **(variation.method or {})),
-        train=TrainSettings(epochs=specs.EPOCHS, lr=spec.lr * variation.lr),
+        train=replace(setup.train, lr=setup.train.lr * variation.lr),
         threads=threads,
     )
     return replace(settings, **(variation.run or {}))

@@ -97,7 +97,7 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     """Figure 3: test error, and the gap between test and training loss, against the training set's size."""
     cells: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        if record["table"] == table:
+        if record["table"] == table and record["accuracy"] is not None:
             cells[record["method"]][record["n_train"]].append(record)
     if not cells:
         raise DataError(f"there are no records of a table {table!r} to draw.")

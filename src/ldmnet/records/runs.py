@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 import ldmnet
-from ldmnet.data import fit_preprocess, indices_hash, load, stratified, subset_and_validation
-from ldmnet.errors import DataError, InputError
-from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net
+from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratified, subset_and_validation
+from ldmnet.errors import DataError, DivergenceError, InputError
+from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
+from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.features import evaluate
 from ldmnet.training.loop import Fit, TrainSettings, fit
@@ -30,7 +31,7 @@ from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
 
 Record = dict[str, Any]
-NETWORKS = {"mnist": mnist_net, "cifar": cifar_net}
+NETWORKS = {"mnist": mnist_net, "cifar": cifar_net, "vgg16": vgg16}
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Run:
         settings: what to run.
         selection: how the settings were chosen: "printed", "validation", "oracle" or "default".
         paper: the printed accuracy in percent, where there is one.
+        size: the table's training images a class, where the settings say None for all.
     """
 
     table: str
@@ -87,6 +89,7 @@ class Run:
     settings: RunSettings
     selection: str = "printed"
     paper: float | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ def execute(
     data_dir: str | Path | None = None,
     on_epoch: OnEpoch | None = None,
     keep_weights: bool = False,
+    snapshots: bool = False,
 ) -> Record:
     """Run once, or return the record of the run if it is done; a run that was cut goes on from its checkpoint."""
     settings = run.settings
@@ -151,10 +155,15 @@ def execute(
         return {**json.loads(done.read_text()), **_place(run)}
     data = training_data(settings, data_dir)
     checkpoint = folder / "checkpoint.pt"
-    result = train_once(settings, data, checkpoint=checkpoint, on_epoch=on_epoch)
-    if keep_weights:
-        save_weights(result.model, weights)
-    record = describe(run, data, result)
+    try:
+        trace = folder if snapshots else None
+        result = train_once(settings, data, checkpoint=checkpoint, on_epoch=on_epoch, trace=trace)
+    except DivergenceError as error:
+        record = {**_place(run), **_diverged(settings, data, error)}
+    else:
+        if keep_weights:
+            save_weights(result.model, weights)
+        record = describe(run, data, result)
     write_atomically(done, json.dumps(record))
     checkpoint.unlink(missing_ok=True)
     return record
@@ -166,20 +175,28 @@ def train_once(
     *,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    trace: Path | None = None,
 ) -> Fit:
-    """Train the run's network on data that is at hand."""
+    """Train the run's network on data that is at hand; `trace` is a folder for what a report shows."""
     torch.set_num_threads(settings.threads)
     model = build_network(settings)
-    return fit(
+    traced = None
+    if trace is not None:
+        points = choose_points(*data.test, raw=data.test_pixels, class_names=class_names(settings.data))
+        traced = Trace(trace, model, points, epochs=settings.train.epochs, then=on_epoch)
+    result = fit(
         model,
         data.train,
         method=settings.method,
         settings=replace(settings.train, seed=settings.seed),
         test=data.test,
         checkpoint=checkpoint,
-        on_epoch=on_epoch,
+        on_epoch=traced or on_epoch,
         progress=False,
     )
+    if traced is not None:
+        traced.finish(result)
+    return result
 
 
 def describe(run: Run, data: TrainingData, result: Fit) -> Record:
@@ -190,7 +207,7 @@ def describe(run: Run, data: TrainingData, result: Fit) -> Record:
 def _place(run: Run) -> Record:
     return {
         "table": run.table,
-        "per_class": run.settings.per_class,
+        "per_class": run.settings.per_class if run.size is None else run.size,
         "method": run.row,
         "seed": run.settings.seed,
         "selection": run.selection,
@@ -219,6 +236,24 @@ def _measured(settings: RunSettings, data: TrainingData, result: Fit) -> Record:
         "lambda_tilde": result.method.lambda_tilde,
         "solver": sorted({u.status for u in updates}),
         "seconds": {phase: round(spent, 2) for phase, spent in result.seconds.items()},
+        "threads": settings.threads,
+        "versions": versions(),
+        "data_note": data.note,
+    }
+
+
+def _diverged(settings: RunSettings, data: TrainingData, error: DivergenceError) -> Record:
+    """The record of a run that ended in a loss that is not finite: no accuracy, and why."""
+    return {
+        "accuracy": None,
+        "val_accuracy": None,
+        "diverged": str(error).split(" The last good checkpoint")[0],
+        "n_train": len(data.train[1]),
+        "n_test": len(data.test[1]),
+        "subset_hash": data.subset_hash,
+        "hash": settings.hash(),
+        "settings": asdict(settings),
+        "seconds": {},
         "threads": settings.threads,
         "versions": versions(),
         "data_note": data.note,
@@ -270,16 +305,23 @@ def append_record(path: Path, record: Record) -> None:
         file.write(json.dumps(record) + "\n")
 
 
-def read_records(paths: Iterable[Path]) -> list[Record]:
-    """The records of some JSON-lines files, in order; a line that is not one is named."""
+def read_records(paths: Iterable[Path], needs: Iterable[str] = ()) -> list[Record]:
+    """The records of some JSON-lines files, in order; a line that is not one, or lacks what it needs, is named."""
     records = []
     for path in paths:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read as records: {error}.") from error
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 if not isinstance(record, dict):
                     raise ValueError("not an object")
             except ValueError as error:
                 raise DataError(f"{path}, line {number}, is not a record: {error}.") from error
+            lacks = [name for name in needs if name not in record]
+            if lacks:
+                raise DataError(f"{path}, line {number}, is a record of something else: it lacks {', '.join(lacks)}.")
             records.append(record)
     return records

@@ -54,7 +54,7 @@ def sweep_runs(
         work: what runs one of them, called as `execute` is; a function of a module, since processes are spawned.
     """
     console = console or Console(stderr=True)
-    recorded = {_key(r): r for r in read_records([results])} if results.exists() else {}
+    recorded = {_key(r): r for r in read_records([results], ("table", "method", "hash"))} if results.exists() else {}
     found = {_run_key(run): recorded[_run_key(run)] for run in runs if _run_key(run) in recorded}
     todo = [run for run in runs if _run_key(run) not in found]
     total = sum(run.settings.train.epochs for run in todo)
@@ -124,4 +124,6 @@ def _line(record: Record, done: int, total: int) -> str:
     seconds = sum(record["seconds"].values())
     size = "" if record["per_class"] is None else f" {record['per_class']} a class"
     where = f"{record['table']}{size}, {record['method']}, seed {record['seed']}"
+    if record["accuracy"] is None:
+        return f"{done}/{total}  {where}: {record['diverged']}"
     return f"{done}/{total}  {where}: {record['accuracy']:.2f} %  ({seconds:.0f} s)"

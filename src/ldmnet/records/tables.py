@@ -16,6 +16,7 @@ from ldmnet.errors import DataError
 from ldmnet.records.runs import Record, read_records
 
 Format = Literal["md", "latex", "csv", "json"]
+NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
 ORDER = ("none", "weight_decay", "dropout", "control", "ldmnet", "ldmnet_tuned")
 
 
@@ -27,7 +28,7 @@ class TableRow:
         table: the table's name.
         per_class: training images a class, None for all.
         method: the method's name in that table.
-        mean: mean accuracy in percent.
+        mean: mean accuracy in percent, None where a seed diverged.
         std: its standard deviation over seeds (ddof = 1), None for one seed.
         seeds: how many seeds.
         n_test: test images.
@@ -38,7 +39,7 @@ class TableRow:
     table: str
     per_class: int | None
     method: str
-    mean: float
+    mean: float | None
     std: float | None
     seeds: int
     n_test: int
@@ -46,13 +47,18 @@ class TableRow:
     paper: float | None
 
 
-def records_in(folder: Path | None = None) -> list[Record]:
-    """All records of a folder of JSON-lines files; the repository's `results` unless given."""
+def records_in(folder: Path | None = None, *more: str) -> list[Record]:
+    """All records of a folder of JSON-lines files; the repository's `results` unless given.
+
+    Args:
+        folder: which.
+        more: what a record must have besides what a table needs.
+    """
     folder = folder or committed_results()
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise DataError(f"there are no records (*.jsonl) in {folder}. Name their folder with --results.")
-    return read_records(files)
+    return read_records(files, (*NEEDS, *more))
 
 
 def committed_results() -> Path:
@@ -71,21 +77,27 @@ def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
     rows = []
     for (per_class, method), by_seed in cells.items():
         found = list(by_seed.values())
-        accuracy = [r["accuracy"] for r in found]
+        accuracy = _all_or_none([r["accuracy"] for r in found])
         rows.append(
             TableRow(
                 table=table,
                 per_class=per_class,
                 method=method,
-                mean=round(statistics.fmean(accuracy), 4),
+                mean=round(statistics.fmean(accuracy), 4) if accuracy else None,
                 std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
-                seeds=len(accuracy),
+                seeds=len(found),
                 n_test=found[-1]["n_test"],
                 selection=found[-1]["selection"],
                 paper=found[-1]["paper"],
             )
         )
     return sorted(rows, key=_position)
+
+
+def _all_or_none(values: list[float | None]) -> list[float]:
+    """The values, or nothing if one of them is missing: a mean over the runs that went well would flatter."""
+    there = [v for v in values if v is not None]
+    return there if len(there) == len(values) else []
 
 
 def _position(row: TableRow) -> tuple[float, int, str]:
@@ -114,7 +126,7 @@ def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
     sizes = list(dict.fromkeys(r.per_class for r in rows))
     lines = [["a class", *[m.replace("_", " ") for m in methods]]]
     for size in sizes:
-        best = max(r.mean for r in rows if r.per_class == size)
+        best = max((r.mean for r in rows if r.per_class == size and r.mean is not None), default=None)
         lines.append(["all" if size is None else str(size)])
         for method in methods:
             row = cell.get((size, method))
@@ -130,8 +142,8 @@ def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
 
 
 def _cell(row: TableRow, best: bool, *, latex: bool) -> str:
-    number = f"{row.mean:.2f}"
-    if best:
+    number = "diverged" if row.mean is None else f"{row.mean:.2f}"
+    if best and row.mean is not None:
         number = rf"\textbf{{{number}}}" if latex else f"**{number}**"
     spread = "" if row.std is None else (rf" $\pm$ {row.std:.2f}" if latex else f" ± {row.std:.2f}")
     printed = "" if row.paper is None else f" ({row.paper:.2f})"
@@ -146,7 +158,11 @@ def format_study(records: Iterable[Record]) -> str:
     lines = ["| variation | validation | test | gain (validation) | seeds |", "|---|---:|---:|---:|---:|"]
     first: float | None = None
     for name, by_seed in by_name.items():
-        val = statistics.fmean(r["val_accuracy"] for r in by_seed.values())
+        validation = _all_or_none([r["val_accuracy"] for r in by_seed.values()])
+        if not validation:
+            lines.append(f"| {name} | diverged | diverged | | {len(by_seed)} |")
+            continue
+        val = statistics.fmean(validation)
         test = [r["accuracy"] for r in by_seed.values()]
         spread = f" ± {statistics.stdev(test):.2f}" if len(test) > 1 else ""
         first = val if first is None else first
