@@ -20,7 +20,13 @@ def test_every_command_shows_examples(command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
     assert "Examples:\n" in result.output
-    assert f"  ldmnet {command}" in result.output
+    assert f"ldmnet {command}" in result.output.split("Examples:\n")[1]
+
+
+def test_the_program_shows_examples_that_parse():
+    shown = invoke("--help").output.split("Examples:\n")[1]
+    named = [line.split()[1] for line in shown.splitlines() if line.strip().startswith("ldmnet ")]
+    assert {"demo", "train", "compare", "predict"} <= set(named) <= set(main.commands)
 
 
 def test_our_errors_are_sentences():

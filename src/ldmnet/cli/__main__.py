@@ -2,4 +2,4 @@
 
 from ldmnet.cli import main
 
-main()
+main(prog_name="ldmnet")

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from ldmnet.cli.completion import one_of, some_of
 from ldmnet.cli.options import comma_list, cores, examples, integers
+from ldmnet.errors import DataError
 
 Command = Callable[..., None]
+TABLES = ("mnist", "svhn", "cifar10", "digits5k")
+
+
+def _rows() -> tuple[str, ...]:
+    from ldmnet.paper.presets import PRINTED_ROWS
+
+    return PRINTED_ROWS
 
 
 def seeds_option(default: int) -> Callable[[Command], Command]:
@@ -58,15 +68,20 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
         "ldmnet reproduce digits5k --data-dir ~/data",
     )
 )
-@click.argument("table", type=click.Choice(["mnist", "svhn", "cifar10", "digits5k"]))
+@click.argument("table", type=click.Choice(TABLES))
 @click.option("--per-class", callback=comma_list, default="50", show_default=True, help="Training sizes.")
-@click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
+@click.option(
+    "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
+    shell_complete=some_of(_rows),
+)  # fmt: skip
+@click.option("--snapshots", is_flag=True, help="Keep features at ten epochs in each run's folder, for a report.")
 @seeds_option(5)
 @where_options
 def reproduce(
     table: str,
     per_class: tuple[str, ...],
     methods: tuple[str, ...] | None,
+    snapshots: bool,
     seeds: int,
     jobs: int | None,
     data_dir: str | None,
@@ -75,7 +90,7 @@ def reproduce(
 ) -> None:
     """Run the cells of one of the paper's tables; finished runs are skipped."""
     from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
-    from ldmnet.records import format_table, sweep_runs, table_rows
+    from ldmnet.records import execute, format_table, sweep_runs, table_rows
 
     runs = classification_runs(table, integers(per_class, "--per-class"), methods or PRINTED_ROWS, range(seeds))
     records = sweep_runs(
@@ -84,6 +99,7 @@ def reproduce(
         results=results / f"{table}.jsonl",
         data_dir=data_dir,
         jobs=jobs or cores(),
+        work=partial(execute, snapshots=snapshots),
     )
     click.echo(format_table(table_rows(records, table), "md"))
 
@@ -94,7 +110,7 @@ def reproduce(
         "ldmnet study cifar10 --only 'by rule,control'    some of them",
     )
 )
-@click.argument("table", type=click.Choice(["mnist", "svhn", "cifar10"]))
+@click.argument("table", type=click.Choice(TABLES[:3]))
 @click.option("--only", callback=comma_list, default=None, help="Parts of the variations' names.  [default: all]")
 @seeds_option(3)
 @where_options
@@ -123,7 +139,7 @@ def study(
 
 
 @click.command(epilog=examples("ldmnet table mnist", "ldmnet table cifar10 --format json"))
-@click.argument("table")
+@click.argument("table", shell_complete=one_of(*TABLES))
 @click.option("--format", "style", type=click.Choice(["md", "latex", "csv", "json"]), default="md", show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
 def table(table: str, style: str, results: Path | None) -> None:
@@ -133,7 +149,7 @@ def table(table: str, style: str, results: Path | None) -> None:
 
     rows = table_rows(records_in(results), table)
     if not rows:
-        raise click.ClickException(f"there are no records of a table {table!r} in {results or 'results'}.")
+        raise DataError(f"there are no records of a table {table!r} in {results or 'results'}.")
     click.echo(format_table(rows, style))  # type: ignore[arg-type]
 
 
@@ -145,7 +161,9 @@ def table(table: str, style: str, results: Path | None) -> None:
     )
 )
 @click.argument("number", type=click.Choice(["1", "3"]))
-@click.option("--table", "name", default="mnist", show_default=True, help="Which table's data.")
+@click.option(
+    "--table", "name", default="mnist", show_default=True, help="Which table's data.", shell_complete=one_of(*TABLES)
+)
 @click.option("--per-class", default=100, show_default=True, help="Training images a class, for Figure 1.")
 @click.option("--seed", default=0, show_default=True, help="For Figure 1.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="The picture.  [default: figureN.png]")
@@ -168,7 +186,7 @@ def figure(
         from ldmnet.records.figures import error_figure
         from ldmnet.records.tables import records_in
 
-        error_figure(records_in(results), name, output)
+        error_figure(records_in(results, "n_train"), name, output)
     else:
         from ldmnet.paper.figure1 import draw_features
 

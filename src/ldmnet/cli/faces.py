@@ -11,7 +11,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ldmnet.cli.completion import one_of, some_of
 from ldmnet.cli.options import comma_list, cores, examples
+
+
+def _rows() -> tuple[str, ...]:
+    from ldmnet.matching import METHODS
+
+    return METHODS
 
 
 @click.command(
@@ -23,14 +30,19 @@ from ldmnet.cli.options import comma_list, cores, examples
         "ldmnet faces --casia ~/CASIA --fold all --features vgg.npz",
     )
 )
-@click.argument("source", metavar="[TABLE|FILE.npz]", required=False)
+@click.argument(
+    "source", metavar="[TABLE|FILE.npz]", required=False, shell_complete=one_of("yaleb", "cufs", files=True)
+)
 @click.option("--demo", is_flag=True, help="Digits seen by two simulated sensors: no files needed.")
 @click.option("--casia", type=click.Path(path_type=Path), help="Folder of CASIA NIR-VIS 2.0, by its own protocol.")
 @click.option("--fold", default="1", show_default=True, help="CASIA's fold: 1 to 10, dev or all.")
 @click.option("--features", type=click.Path(path_type=Path), help="CASIA's descriptors, .npz of x and path.")
 @click.option("--gallery", default=None, help="The gallery's modality in FILE.npz.  [default: first by name]")
 @click.option("--splits", type=click.IntRange(1), default=None, help="Splits of the people.  [default: 10; demo: 4]")
-@click.option("--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]")
+@click.option(
+    "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
+    shell_complete=some_of(_rows),
+)  # fmt: skip
 @click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 80]")
 @click.option("--tune/--no-tune", default=None, help="Choose settings on validation people.  [default: for a TABLE]")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")

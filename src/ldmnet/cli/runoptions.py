@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from ldmnet.cli.completion import one_of
 from ldmnet.data.readers import listed_faults
 from ldmnet.data.userdata import Samples
+from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.userfits import Reading, UserSettings, read_for_net
 
 Command = Callable[..., Any]
@@ -43,7 +45,7 @@ data_options = together(
     click.option("--size", type=click.IntRange(1), default=None, help="Resize images to this many pixels a side."),
     click.option("--grey", is_flag=True, help="Read images in one channel."),
     click.option(
-        "--net", default="auto", show_default=True, metavar="NAME",
+        "--net", default="auto", show_default=True, metavar="NAME", shell_complete=one_of(*STARTS),
         help="mnist, cifar, mlp or package.module:factory, a function of the number of inputs and of classes.",
     ),
     click.option("--layer", default=UserSettings.layer, show_default=True, help="The network's feature layer."),

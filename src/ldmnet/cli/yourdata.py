@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import sys
+import io
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,19 @@ from typing import Any
 import click
 from rich.console import Console
 
+from ldmnet.cli.completion import some_of
 from ldmnet.cli.options import comma_list, examples
-from ldmnet.cli.runoptions import data_options, method_options, prepared, training_options
+from ldmnet.cli.runoptions import data_options, method_options, prepared, tell_skipped, training_options
 from ldmnet.records.userfits import UserSettings
 from ldmnet.training.methods import METHODS
 
 DATA = click.argument("data", type=click.Path(path_type=Path))
 RUN = click.argument("run", type=click.Path(path_type=Path))
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+SNAPSHOTS = click.option(
+    "--snapshots/--no-snapshots", default=True, show_default=True, help="Keep features at ten epochs, for a report."
+)
 OWN_NET = click.option("--net", default=None, help="Repeat the run's network if it is your own code.")
 
 
@@ -34,9 +40,10 @@ OWN_NET = click.option("--net", default=None, help="Repeat the run's network if 
 @method_options
 @click.option("--method", type=click.Choice(METHODS), default=UserSettings.method, show_default=True)
 @click.option("--test-share", type=float, default=0.0, help="Hold out this share of every class.  [default: none]")
-@click.option("--output", type=click.Path(path_type=Path), default="run", show_default=True, help="The run's folder.")
+@click.option("--output", type=FOLDER, default="run", show_default=True, help="The run's folder.")
 @click.option("--tensorboard", is_flag=True, help="Also log to the run's folder for TensorBoard.")
-def train(data: Path, output: Path, tensorboard: bool, **options: Any) -> None:
+@SNAPSHOTS
+def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **options: Any) -> None:
     """Train a network on DATA: an .npz file, a CSV table or a folder of images by class.
 
     A run that was cut goes on when the same command is given again.
@@ -57,7 +64,7 @@ def train(data: Path, output: Path, tensorboard: bool, **options: Any) -> None:
             for watcher in watchers:
                 watcher(epoch)
 
-        run = train_run(samples, settings, reading, output, on_epoch=on_epoch)
+        run = train_run(samples, settings, reading, output, on_epoch=on_epoch, snapshots=snapshots)
     result = run["result"]
     shown = f"trained {settings.net} on {result['n_train']} samples of {len(samples.class_names)} classes"
     if settings.method in ("control", "ldmnet"):
@@ -78,25 +85,27 @@ def train(data: Path, output: Path, tensorboard: bool, **options: Any) -> None:
 @RUN
 @DATA
 @OWN_NET
-@click.option("--output", type=click.Path(path_type=Path), default=None, help="A CSV file.  [default: the screen]")
+@click.option("--output", type=FILE, default=None, help="A CSV file.  [default: the screen]")
 def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None:
     """Write a class and the probability of every class for each sample of DATA, labelled or not."""
+    from ldmnet.records.runs import write_atomically
     from ldmnet.records.userruns import known_labels, load_run
     from ldmnet.training.features import sweep
 
     loaded = load_run(run, net)
     samples = loaded.read(data)
+    tell_skipped(samples)
     probabilities = sweep(loaded.model, loaded.standardize(samples.x)).double().softmax(1)
     best = probabilities.argmax(1)
-    with ExitStack() as stack:
-        file = sys.stdout
-        if output is not None:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(output.open("w", encoding="utf-8", newline=""))
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["sample", "predicted", *(f"p({name})" for name in loaded.class_names)])
-        for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True):
-            writer.writerow([name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)])
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["sample", "predicted", *(f"p({name})" for name in loaded.class_names)])
+    for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True):
+        writer.writerow([name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)])
+    if output is None:
+        click.echo(table.getvalue(), nl=False)
+    else:
+        write_atomically(output, table.getvalue())
     labels = known_labels(samples, loaded.class_names)
     if labels is not None:
         right = float((labels == best).double().mean())
@@ -107,24 +116,22 @@ def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None
 @RUN
 @DATA
 @OWN_NET
-@click.option(
-    "--output", type=click.Path(path_type=Path), default="features.npz", show_default=True, help="An .npz file."
-)
+@click.option("--output", type=FILE, default="features.npz", show_default=True, help="An .npz file.")
 def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
     """Write the features of each sample of DATA: the arrays features, names and, where known, y and classes."""
     import numpy as np
 
-    from ldmnet.records.userruns import load_run
+    from ldmnet.records.userruns import load_run, written_whole
     from ldmnet.training.features import sweep
 
     loaded = load_run(run, net)
     samples = loaded.read(data)
+    tell_skipped(samples)
     features = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer).numpy()
     arrays = {"features": features, "names": np.array(samples.names)}
     if samples.y is not None:
         arrays |= {"y": samples.y.numpy(), "classes": np.array(samples.class_names)}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("wb") as file:
+    with written_whole(output) as path, path.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
     click.echo(f"{features.shape[0]} samples of {features.shape[1]} features are in {output}")
 
@@ -139,12 +146,21 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
 @data_options
 @training_options
 @method_options
-@click.option("--methods", callback=comma_list, default=",".join(METHODS), show_default=True)
+@click.option(
+    "--methods",
+    callback=comma_list,
+    default=",".join(METHODS),
+    show_default=True,
+    shell_complete=some_of(lambda: METHODS),
+)
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")
 @click.option("--test-share", type=float, default=0.3, show_default=True, help="Of every class, in each split.")
 @click.option("--format", "style", type=click.Choice(["md", "csv", "json"]), default="md", show_default=True)
-@click.option("--output", type=click.Path(path_type=Path), default="comparison", show_default=True)
-def compare(data: Path, methods: tuple[str, ...], splits: int, style: str, output: Path, **options: Any) -> None:
+@click.option("--output", type=FOLDER, default="comparison", show_default=True, help="Keeps records.jsonl.")
+@SNAPSHOTS
+def compare(
+    data: Path, methods: tuple[str, ...], splits: int, style: str, output: Path, snapshots: bool, **options: Any
+) -> None:
     """Compare the methods on DATA over repeated splits, with a paired test against LDMNet.
 
     Finished runs are kept in the output folder and skipped.
@@ -158,7 +174,13 @@ def compare(data: Path, methods: tuple[str, ...], splits: int, style: str, outpu
         console.print(f"split {split + 1} of {splits}: {method}", highlight=False, markup=False)
 
     records = compare_methods(
-        samples, settings, methods=methods, splits=splits, records=output / "records.jsonl", on_run=announce
+        samples,
+        settings,
+        methods=methods,
+        splits=splits,
+        records=output / "records.jsonl",
+        on_run=announce,
+        traces=output / "traces" if snapshots else None,
     )
     click.echo(format_comparison(compared_rows(records), style))
 
@@ -167,9 +189,7 @@ def compare(data: Path, methods: tuple[str, ...], splits: int, style: str, outpu
 @RUN
 @OWN_NET
 @click.option("--format", "kind", type=click.Choice(["onnx", "torchscript"]), default="torchscript", show_default=True)
-@click.option(
-    "--output", type=click.Path(path_type=Path), default=None, help="[default: model.onnx or model.pt in RUN]"
-)
+@click.option("--output", type=FILE, default=None, help="[default: model.onnx or model.pt in RUN]")
 def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
     """Write the network with its preprocessing as one file: raw samples in, probabilities out."""
     from ldmnet.records.export import export_onnx, export_torchscript
@@ -188,7 +208,7 @@ def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="In all, earlier ones counted.")
 @click.option("--splits", type=click.IntRange(1), default=3, show_default=True, help="That a trial is averaged over.")
 @click.option("--validation-share", type=float, default=0.3, show_default=True, help="Of every class.")
-@click.option("--output", type=click.Path(path_type=Path), default="tuning", show_default=True, help="Keeps study.db.")
+@click.option("--output", type=FOLDER, default="tuning", show_default=True, help="Keeps study.db.")
 def tune(data: Path, trials: int, splits: int, validation_share: float, output: Path, **options: Any) -> None:
     """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on."""
     from ldmnet.records.tuning import tune_strengths

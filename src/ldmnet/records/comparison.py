@@ -54,6 +54,7 @@ def compare_methods(
     splits: int = 5,
     records: Path,
     on_run: Callable[[str, int], OnEpoch | None] | None = None,
+    traces: Path | None = None,
 ) -> list[Record]:
     """Train every method on every split and test on the part held out; runs that are in `records` are skipped.
 
@@ -64,6 +65,7 @@ def compare_methods(
         splits: how many; every method sees the same ones.
         records: the JSON-lines file that finished runs are read from and appended to.
         on_run: called with the method and the split before each run; what it returns is called every epoch.
+        traces: a folder for what a report shows of the first split's runs.
     """
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
@@ -71,21 +73,25 @@ def compare_methods(
     if not settings.test_share:
         raise InputError("a comparison needs a test share above zero.")
     data = fingerprint(samples.x.float(), samples.labels)
-    done = {r["key"]: r for r in read_records([records])} if records.exists() else {}
+    done = {r["key"]: r for r in read_records([records], ("key", "method", "split"))} if records.exists() else {}
     found = []
     for split in range(splits):
         for method in methods:
             run = replace(settings, method=method, seed=settings.seed + split)
             key = _key(run, data)
             if key not in done:
-                done[key] = _record(samples, run, split, key, on_run(method, split) if on_run else None)
+                on_epoch = on_run(method, split) if on_run else None
+                trace = traces / key if traces is not None and split == 0 else None
+                done[key] = _record(samples, run, split, key, on_epoch, trace)
                 append_record(records, done[key])
             found.append(done[key])
     return found
 
 
-def _record(samples: Samples, run: UserSettings, split: int, key: str, on_epoch: OnEpoch | None) -> Record:
-    outcome = fit_split(samples, run, on_epoch=on_epoch)
+def _record(
+    samples: Samples, run: UserSettings, split: int, key: str, on_epoch: OnEpoch | None, trace: Path | None
+) -> Record:
+    outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
     assert outcome.fit.test_accuracy is not None
     return {
         "method": run.method,

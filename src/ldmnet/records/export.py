@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ldmnet.errors import missing_extra
-from ldmnet.records.userruns import TrainedRun
+from ldmnet.records.userruns import TrainedRun, written_whole
 
 
 class Packaged(nn.Module):
@@ -34,12 +34,11 @@ class Packaged(nn.Module):
 def export_torchscript(run: TrainedRun, path: Path) -> Path:
     """Write a TorchScript file, for `torch.jit.load` in Python or C++."""
     packaged = Packaged(run).eval()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
+    with written_whole(path) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
         traced = torch.jit.trace(packaged, torch.zeros(2, *run.shape))  # type: ignore[no-untyped-call]
-        torch.jit.save(traced, str(path))
+        torch.jit.save(traced, str(place))
     return path
 
 
@@ -50,14 +49,13 @@ def export_onnx(run: TrainedRun, path: Path) -> Path:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise missing_extra("onnx with onnxscript", "onnx") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of libraries that this does not need
-    with warnings.catch_warnings():
+    with written_whole(path) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             Packaged(run).eval(),
             (torch.zeros(2, *run.shape),),
-            path,
+            place,
             input_names=["samples"],
             output_names=["probabilities"],
             dynamic_shapes={"x": {0: torch.export.Dim("n")}},

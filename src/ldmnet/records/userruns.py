@@ -1,14 +1,18 @@
 """Runs on someone's own data: settings and samples in, a folder with a trained network out.
 
 The folder holds `run.json` (settings, class names, preprocessing statistics, versions, result), `model.safetensors`,
-`history.jsonl` (one line an epoch) and, until it is done, a checkpoint that the same call goes on from.
+`history.jsonl` (one line an epoch), what a report shows (see `ldmnet.records.snapshots`) and, until it is done, a
+checkpoint that the same call goes on from.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ from torch import Tensor, nn
 
 import ldmnet
 from ldmnet.data.userdata import Samples, Standardize, read_samples
-from ldmnet.errors import DataError, StateError
+from ldmnet.errors import DataError, LDMNetError, StateError
 from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.runs import write_atomically
 from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split
@@ -54,6 +58,7 @@ def train_run(
     folder: Path,
     *,
     on_epoch: OnEpoch | None = None,
+    snapshots: bool = True,
 ) -> dict[str, Any]:
     """Train into a folder, or go on where that was cut short, or say what is there if it is done.
 
@@ -73,18 +78,22 @@ def train_run(
     }
     if path.exists():
         run = read_run(folder)
-        _check_same(run, described, folder)
+        if run["result"] is not None or checkpoint.exists():  # otherwise there is nothing to go on from
+            _check_same(run, described, folder)
         if run["result"] is not None:
             return run
+    run = {**described, "preprocessing": None, "versions": versions(), "result": None}
+    run["skipped"] = [str(file) for file in samples.skipped]
 
     def remember(epoch: Epoch) -> None:
+        if epoch.epoch == 0:  # what cannot be trained at all leaves no folder behind
+            write_atomically(path, json.dumps(run))
         history.add(epoch)
         if on_epoch is not None:
             on_epoch(epoch)
 
-    run = {**described, "preprocessing": None, "versions": versions(), "result": None}
-    write_atomically(path, json.dumps(run))
-    outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember)
+    trace = folder if snapshots else None
+    outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember, trace=trace)
     save_weights(outcome.fit.model, folder / "model.safetensors")
     run["preprocessing"] = outcome.standardize.to_json()
     run["result"] = {
@@ -103,17 +112,29 @@ def train_run(
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The content of a folder's `run.json`."""
+    """The content of a folder's `run.json`, checked."""
     path = folder / "run.json"
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
-        missing = [k for k in ("settings", "reading", "class_names", "shape", "data", "result") if k not in run]
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{folder} holds no run: run.json is missing. Name a folder that train wrote.") from error
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
+    kinds = {"settings": dict, "reading": dict, "class_names": list, "shape": list, "data": str}
+    missing = [*kinds, "result"] if not isinstance(run, dict) else [k for k in (*kinds, "result") if k not in run]
     if missing:
         raise DataError(f"{path} is not a run of train: it lacks {', '.join(missing)}.")
+    wrong = [name for name, kind in kinds.items() if not isinstance(run[name], kind)]
+    if wrong:
+        raise DataError(f"{path} is damaged: {wrong[0]} is {run[wrong[0]]!r}. Train again.")
+    known = {f.name for kind in (UserSettings, Reading) for f in fields(kind)}
+    strange = [name for name in (*run["settings"], *run["reading"]) if name not in known]
+    if strange:
+        theirs = dict(run.get("versions") or {}).get("ldmnet", "of another version")
+        raise StateError(
+            f"{path} was written by ldmnet {theirs} and this is {ldmnet.__version__}, which does not know "
+            f"{', '.join(strange)}. Install that version, or train again."
+        )
     return dict(run)
 
 
@@ -133,20 +154,39 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
             f"{folder} was trained with the network {settings.net}, which is code that would be run. "
             f"If you trust it, say so: --net {settings.net}"
         )
-    model = build_net(settings, tuple(run["shape"]), len(run["class_names"]))
+    try:
+        model = build_net(settings, tuple(run["shape"]), len(run["class_names"]))
+        standardize = Standardize.from_json(run["preprocessing"])
+    except LDMNetError:
+        raise
+    except Exception as error:  # numbers that are none
+        raise DataError(f"{folder / 'run.json'} is damaged: {' '.join(str(error).split())}. Train again.") from error
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except Exception as error:  # a missing, cut or foreign file
-        raise StateError(f"{folder / 'model.safetensors'} does not fit the run: {error}") from error
+        words = " ".join(str(error).split())
+        raise StateError(f"{folder / 'model.safetensors'} does not fit the run: {words}") from error
     model.eval()
     return TrainedRun(
         model=model,
-        standardize=Standardize.from_json(run["preprocessing"]),
+        standardize=standardize,
         settings=settings,
         reading=Reading(**run["reading"]),
         class_names=run["class_names"],
         shape=tuple(run["shape"]),
     )
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Gives a place beside `path` to write to, which becomes `path` if nothing goes wrong and is gone otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")  # with the same ending
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def known_labels(samples: Samples, class_names: list[str]) -> Tensor | None:
