@@ -9,6 +9,7 @@ from ldmnet.cli.completion import completion
 from ldmnet.cli.experiments import demo, figure, reproduce, study, table
 from ldmnet.cli.faces import faces
 from ldmnet.cli.options import Sentences, examples
+from ldmnet.cli.report import report
 from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
 
 
@@ -29,5 +30,21 @@ def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
 
 
-for command in (demo, reproduce, study, table, figure, faces, train, predict, embed, compare, tune, export, completion):
+COMMANDS = (
+    demo,
+    reproduce,
+    study,
+    table,
+    figure,
+    faces,
+    train,
+    predict,
+    embed,
+    compare,
+    tune,
+    export,
+    report,
+    completion,
+)
+for command in COMMANDS:
     main.add_command(command)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ldmnet.cli.completion import one_of, some_of
 from ldmnet.cli.options import comma_list, cores, examples, integers
+from ldmnet.errors import MissingExtraError
 from ldmnet.errors import DataError
 
 Command = Callable[..., None]
@@ -51,14 +52,22 @@ def where_options(command: Command) -> Command:
 @click.option("--seed", default=0, show_default=True, help="Of the subset, the weights and the batches.")
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default="demo", show_default=True,
-    help="Folder for the picture and the table.",
+    help="Folder for the report, the picture and the records.",
 )  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=None, help="Torch threads.  [default: all cores]")
 def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
-    """Train five methods on 500 handwritten digits and show who overfits."""
+    """Train five methods on 500 handwritten digits, show who overfits, and write a report of it."""
     from ldmnet.paper.demo import run_demo
+    from ldmnet.report import write_report
 
-    run_demo(quick=quick, seed=seed, output=output, threads=threads or cores(), console=Console())
+    console = Console()
+    run_demo(quick=quick, seed=seed, output=output, threads=threads or cores(), console=console)
+    try:
+        page = write_report([output], output / "report.html")
+    except MissingExtraError as error:
+        console.print(f"No report was written: {error}", soft_wrap=True, highlight=False)
+    else:
+        console.print(f"Curves, features by epoch, settings: {page.resolve()}", soft_wrap=True, highlight=False)
 
 
 @click.command(

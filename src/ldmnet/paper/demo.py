@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +17,7 @@ from ldmnet.records.runs import Record, append_record, describe, train_once, tra
 from ldmnet.training.features import sweep
 from ldmnet.training.progress import EpochBar
 
-QUICK = {"epochs": 28, "batch_size": 50}  # fewer epochs of more steps
+QUICK: dict[str, Any] = {"epochs": 28, "batch_size": 50}  # fewer epochs of more steps
 
 
 def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Console) -> list[Record]:
@@ -34,9 +36,11 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
     data = training_data(runs[0].settings)
     panels = {"test images": data.test_pixels}
     records = []
+    traces = output / "traces"
+    shutil.rmtree(traces, ignore_errors=True)  # of an earlier demo
     for run in runs:
         with EpochBar(run.row, epochs, console) as bar:
-            result = train_once(run.settings, data, on_epoch=bar)
+            result = train_once(run.settings, data, on_epoch=bar, trace=traces / run.settings.hash())
         record = describe(run, data, result)
         records.append(record)
         panels[f"{TITLES[run.row]}: {record['accuracy']:.1f} %"] = sweep(result.model, data.test[0], layer="features")

@@ -1,0 +1,192 @@
+"""Groups of runs to tables: results beside the paper's numbers, settings, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ldmnet.paper.presets import SETUP, paper_table
+from ldmnet.records.comparison import compared_rows
+from ldmnet.records.tables import TableRow, table_rows
+from ldmnet.report.collect import Group, Run, title_of
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Body:
+    """Some rows of a table under one heading, the first cell of each its head; `best` is the row to stress."""
+
+    title: str
+    rows: list[list[str]]
+    best: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of words.
+
+    Attributes:
+        caption: what it shows, in a few words.
+        head: one title a column.
+        bodies: its rows.
+        note: sentences that belong to it.
+        folded: whether it is shown on request only.
+    """
+
+    caption: str
+    head: list[str]
+    bodies: list[Body]
+    note: str = ""
+    folded: bool = False
+
+
+def plain(caption: str, head: list[str], rows: list[list[str]], *, note: str = "", folded: bool = False) -> Table:
+    """A table in one piece."""
+    return Table(caption, head, [Body("", rows)], note, folded)
+
+
+# ---- results
+
+
+def results(runs: Sequence[Run]) -> list[Table]:
+    """Every table that the runs make, in the order they came."""
+    found: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        place = (run.source, str(run.record["table"])) if run.kind == "paper" else (run.source, "")
+        found.setdefault((run.kind, *(("", "") if run.kind == "training" else place)), []).append(run)
+    make = {"paper": _paper, "comparison": _comparison, "training": _training}
+    return [make[kind](members) for (kind, *_), members in found.items()]
+
+
+def _paper(runs: list[Run]) -> Table:
+    """Methods down, by training size: ours, the printed number, the difference."""
+    first = runs[0].record
+    name, rows = str(first["table"]), table_rows([run.record for run in runs], str(first["table"]))
+    bodies = []
+    for size in dict.fromkeys(row.per_class for row in rows):
+        members = [row for row in rows if row.per_class == size]
+        best = max((row.mean for row in members if row.mean is not None), default=None)
+        title = "" if size is None else f"{size} training images a class"
+        numbers = [_paper_row(row) for row in members]
+        bodies.append(Body(title, numbers, next((i for i, row in enumerate(members) if row.mean == best), None)))
+    tests = " or ".join(f"{n:,}" for n in sorted({row.n_test for row in rows}))
+    words = f"From {runs[0].source}: accuracy in percent on {tests} test samples"
+    words += ", mean ± standard deviation over the seeds." if any(row.std is not None for row in rows) else "."
+    if name in SETUP:
+        table = paper_table(name)
+        words += f" The paper's numbers are those of its {table.source}"
+        words += "." if table.name == name else f" ({table.name.upper()}, its own test images)."
+    notes = dict.fromkeys(str(run.record["data_note"]) for run in runs if run.record.get("data_note"))
+    words += "".join(f" The data: {note}." for note in notes)
+    return Table(
+        f"Accuracy on {name}, %", ["method", "here", "paper", "differ\N{SOFT HYPHEN}ence", "seeds"], bodies, words
+    )
+
+
+def _paper_row(row: TableRow) -> list[str]:
+    here = "diverged" if row.mean is None else f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
+    printed = "" if row.paper is None else f"{row.paper:.2f}"
+    difference = "" if row.paper is None or row.mean is None else f"{row.mean - row.paper:+.2f}".replace("-", MINUS)
+    return [title_of(row.method), here, printed, difference, str(row.seeds)]
+
+
+def _comparison(runs: list[Run]) -> Table:
+    rows = compared_rows([run.record for run in runs])
+    best = max(range(len(rows)), key=lambda i: rows[i].mean)
+    cells = [
+        [
+            title_of(row.method),
+            f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}"),
+            "" if row.gain is None else f"{row.gain:+.2f}".replace("-", MINUS),
+            "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
+            str(row.splits),
+        ]
+        for row in rows
+    ]
+    words = (
+        "Accuracy in percent on the part held out, mean ± standard deviation over the splits, and a paired test "
+        "against LDMNet. The paper has no numbers for this data."
+    )
+    head = ["method", "accuracy", "LDMNet is better by", "p", "splits"]
+    return Table(f"Comparison {runs[0].source}, %", head, [Body("", cells, best)], words)
+
+
+def _training(runs: list[Run]) -> Table:
+    rows = []
+    for run in runs:
+        result = run.record["result"]
+        if result is None:
+            rows.append([run.source, title_of(run.method), "not finished", "", ""])
+            continue
+        accuracy = result.get("test_accuracy")
+        rows.append(
+            [
+                run.source,
+                title_of(run.method),
+                "none held out" if accuracy is None else f"{100 * accuracy:.2f}",
+                f"{result['train_loss']:.4g}" if "train_loss" in result else "",
+                f"{result.get('n_train', '')}",
+            ]
+        )
+    head = ["run", "method", "test accuracy, %", "training loss", "training samples"]
+    return plain("Runs on your own data", head, rows, note="The paper has no numbers for this data.")
+
+
+# ---- settings and versions
+
+
+def settings(group: Group) -> list[Table]:
+    """What all runs of a group share, what differs by method, and the versions."""
+    flat = {series.label: [_flat(run.record.get("settings") or {}) for run in series.runs] for series in group.series}
+    names = list(dict.fromkeys(name for found in flat.values() for run in found for name in run))
+    shared, varied = [], []
+    for name in names:
+        cells = [_values(run.get(name) for run in found) for found in flat.values()]
+        if len(set(cells)) == 1:
+            shared.append([name, cells[0]])
+        else:
+            varied.append([name, *cells])
+    tables = []
+    if varied:
+        tables.append(plain("Settings that differ", ["setting", *flat], varied))
+    if shared:
+        title = "Settings that all these runs share" if len(group.runs) > 1 else "Settings"
+        tables.append(plain(title, ["setting", "value"], shared, folded=True))
+    spent = [[series.label, *_seconds(series.runs)] for series in group.series]
+    if any(row[1] for row in spent):
+        tables.append(plain("Time, in seconds a run", ["method", "in all", "by phase"], spent))
+    versions = [run.record.get("versions") for run in group.runs]
+    known = [v for v in versions if isinstance(v, dict)]
+    names = list(dict.fromkeys(name for v in known for name in v))
+    if names:
+        rows = [[name, _values(v.get(name) for v in known)] for name in names]
+        tables.append(plain("Versions", ["package", "version"], rows))
+    return tables
+
+
+def _flat(settings: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names."""
+    out: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            out |= _flat(value, f"{before}{name}.")
+        else:
+            out[before + str(name)] = value
+    return out
+
+
+def _values(values: Iterable[object]) -> str:
+    words = dict.fromkeys(f"{v:.6g}" if isinstance(v, float) else "" if v is None else str(v) for v in values)
+    return ", ".join(words)
+
+
+def _seconds(runs: list[Run]) -> list[str]:
+    """The mean time of a method's runs, in all and by phase."""
+    spent = [(run.record.get("result") or run.record).get("seconds") for run in runs]
+    known = [s for s in spent if isinstance(s, dict) and s]
+    if not known:
+        return ["", ""]
+    phases = {name: sum(float(s.get(name, 0)) for s in known) / len(known) for name in known[0]}
+    return [f"{sum(phases.values()):.1f}", ", ".join(f"{name} {value:.1f}" for name, value in phases.items())]
