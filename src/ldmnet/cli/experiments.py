@@ -11,8 +11,7 @@ from rich.console import Console
 
 from ldmnet.cli.completion import one_of, some_of
 from ldmnet.cli.options import comma_list, cores, examples, integers
-from ldmnet.errors import MissingExtraError
-from ldmnet.errors import DataError
+from ldmnet.errors import DataError, MissingExtraError
 
 Command = Callable[..., None]
 TABLES = ("mnist", "svhn", "cifar10", "digits5k")
