@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test browser lint format bench tables clean
+.PHONY: demo test browser lint format bench tables docs clean
 
 # torch first and pinned, so that nothing else pulls in a larger build of it
 $(VENV)/.demo: pyproject.toml constraints.txt
@@ -49,6 +49,15 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/update.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/roofline.py
+
+# the site, in site/; `mkdocs serve` shows it while you write
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --quiet
+	@echo "open site/index.html"
+
+$(VENV)/.docs: $(VENV)/.demo
+	$(PIP) -e '.[docs]'
+	touch $@
 
 # README and docs from the records in results/
 tables: $(VENV)/.demo

@@ -136,6 +136,14 @@ FAULTS = [
     (["figure", "3", "--results", "others"], "others/mnist.jsonl, line 1, is a record of something else: it lacks"),
     (["figure", "1", "--table", "magic"], "there is no table 'magic'."),
     (["figure", "1", "--data-dir", "empty"], "mnist is not complete in empty: "),
+    (["report", "nothing"], "nothing does not exist."),
+    (["report", "empty"], "empty "),
+    (["report", "text.csv"], "text.csv "),
+    (["report", "other"], OTHER),
+    (["report", "others/mnist.jsonl"], "others/mnist.jsonl"),
+    (["report", "void/mnist.jsonl"], "void/mnist.jsonl cannot be read as records: "),
+    (["report", "run", "--output", "empty"], "empty is a folder."),
+    (["report", "run", "--output", "text.csv/page.html"], "text.csv"),
 ]
 
 
