@@ -141,10 +141,7 @@ def _is_run(folder: Path) -> bool:
 
 def _of_records(path: Path) -> list[Run]:
     """The runs of a file of records; the traces of a demo or a comparison are beside it."""
-    try:
-        records = read_records([path])
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a file of records: it is not text.") from error
+    records = read_records([path])
     if not records:
         raise DataError(f"{path} holds no records.")
     name = path.parent.name if path.name == "records.jsonl" else path.name

@@ -49,6 +49,8 @@ def render(runs: Sequence[Run]) -> str:
     """The page's text."""
     try:
         import jinja2
+        from jinja2.utils import htmlsafe_json_dumps
+        from markupsafe import Markup
     except ImportError as error:
         raise missing_extra("Jinja2", "report") from error
     files = resources.files("ldmnet.report")
@@ -57,15 +59,13 @@ def render(runs: Sequence[Run]) -> str:
     sections, data = _sections(groups)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
-    from markupsafe import Markup
-
     return template.render(
         title=_title(groups),
         alone=len(groups) == 1,
         results=results(runs),
         sections=sections,
         settings=[(group.title, settings(group)) for group in groups],
-        data=data,
+        data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
         style=Markup((files / "style.css").read_text(encoding="utf-8")),
         plotly=Markup(plotly),
         script=Markup(script),

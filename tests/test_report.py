@@ -1,0 +1,398 @@
+"""The report: what stands in the page, in which order, escaped; what is kept while training; what is refused."""
+
+import importlib.util
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file
+
+import ldmnet
+from ldmnet.cli import main
+from ldmnet.errors import DataError, MissingExtraError
+from ldmnet.records import snapshots
+from ldmnet.records.snapshots import FORMAT, read_snapshots, snapshot_epochs, thumbnails
+from ldmnet.report import page, write_report
+from ldmnet.report.collect import collect, groups_of
+from ldmnet.report.plots import effective_dimension, project
+from made_runs import CLASSES, EPOCHS, make_comparison, make_record, make_training, write_records
+from words import exactly
+
+pytest.importorskip("plotly", reason="the extra report is not installed")
+pytest.importorskip("PIL", reason="the extra report is not installed")
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+class Page(HTMLParser):
+    """A page's tags in order, its text by tag, and its data."""
+
+    def __init__(self, path):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.texts, self._open = [], [], []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        self.texts.append((self._open[-1] if self._open else "", data))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    def text(self, *tags):
+        return [data.strip() for tag, data in self.texts if tag in tags and data.strip()]
+
+    @property
+    def words(self):
+        return " ".join(" ".join(d.split()) for tag, d in self.texts if tag not in ("script", "style") and d.strip())
+
+    @property
+    def data(self):
+        (found,) = (d for tag, d in self.texts if tag == "script" and d.startswith('{"plots"'))
+        return json.loads(found)
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    return make_comparison(tmp_path_factory.mktemp("compared") / "<img src=x>")
+
+
+@pytest.fixture(scope="module")
+def compared(comparison, tmp_path_factory):
+    return Page(write_report([comparison], tmp_path_factory.mktemp("page") / "report.html"))
+
+
+# ---- the page
+
+
+def test_every_section_has_its_plots(compared):
+    data = compared.data
+    kinds = [re.sub(r"-\d.*", "", name) for name in data["plots"]]
+    assert kinds == ["loss", "penalty", "train", "followed", "features", "spectrum", "dimension", "residual", "dual",
+                     "energy"]  # fmt: skip
+    features = data["plots"]["features-0-0"]
+    assert [panel["label"] for panel in features["panels"]] == [
+        "no regulariser", "weight decay", "DropOut", "control (graph off)", "LDMNet",
+    ]  # fmt: skip
+    assert features["epochs"] == snapshot_epochs(EPOCHS)
+    assert features["sprite"]["id"] in data["sprites"]
+    for panel in features["panels"]:
+        places = np.array([panel["x"], panel["y"]])
+        assert places.shape == (2, len(features["epochs"]), 36)
+        assert places.dtype.kind == "i"
+        assert np.abs(places).max() == 1000
+    assert "No validation data was held out while these runs trained." in compared.words
+    assert "No conjugate gradients were needed" in compared.words
+    assert compared.text("h2") == [
+        "Results", "Learning curves", "Features", "Spectrum of the features", "The solver's health",
+        "Settings and versions",
+    ]  # fmt: skip
+
+
+def test_the_page_is_one_file_of_modest_size_that_asks_for_nothing(compared):
+    assert len(compared.source.encode()) < 15_000_000
+    assert [a["href"] for a in compared.all("a")] == [a["href"] for a in compared.all("a") if a["href"][0] == "#"]
+    assert not compared.all("link")
+    assert all("src" not in a for a in compared.all("script"))
+    policy = next(a["content"] for a in compared.all("meta") if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert "unsafe-inline" not in policy.split("script-src")[1]
+
+
+def test_what_a_user_named_stays_text(compared):
+    own = compared.source.replace(page._plotly(), "")
+    assert "<script>alert" not in own
+    assert "<b>bold" not in own
+    assert "<img" not in own
+    assert compared.data["plots"]["features-0-0"]["classes"] == CLASSES
+    assert compared.data["plots"]["features-0-0"]["names"][0].startswith("<i>")
+    assert "Comparison <img src=x>, %" in compared.text("caption")
+    assert [a.get("type") for a in compared.all("script")] == ["application/json", None, None]
+
+
+def test_headings_tables_and_figures_say_what_they_are(compared):
+    levels = [int(tag[1]) for tag, _ in compared.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert len(compared.text("caption")) == len(compared.all("table"))
+    assert all(a.get("scope") in ("row", "col", "rowgroup") for a in compared.all("th"))
+    assert len(compared.text("figcaption")) == len(compared.all("figure")) == len(compared.data["plots"])
+    ids = [a["id"] for _, a in compared.tags if "id" in a]
+    assert len(set(ids)) == len(ids)
+    for _, attributes in compared.tags:
+        for named in attributes.get("aria-labelledby", "").split():
+            assert named in ids
+    assert compared.all("html")[0]["lang"] == "en"
+    assert {"main", "header", "nav"} <= {tag for tag, _ in compared.tags}
+
+
+def test_the_same_runs_give_the_same_page(comparison, compared, tmp_path):
+    assert write_report([comparison], tmp_path / "again.html").read_text(encoding="utf-8") == compared.source
+
+
+def test_colours_have_contrast_in_both_schemes():
+    css = (Path(page.__file__).parent / "style.css").read_text()
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in css.split("@media", 1))
+    dark = {name: value for name, value in dark.items() if name in light}
+    assert set(dark) == set(light)
+
+    def luminance(value):
+        parts = [int(value[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    def contrast(one, other):
+        low, high = sorted((luminance(one), luminance(other)))
+        return (high + 0.05) / (low + 0.05)
+
+    for scheme in (light, dark):
+        for ground in (scheme["page"], scheme["surface"]):
+            for name in ("text", "muted", "link"):
+                assert contrast(scheme[name], ground) >= 4.5, name
+        for name in scheme:
+            if name.startswith(("line-", "class-")):
+                assert contrast(scheme[name], scheme["surface"]) >= 3, name
+
+
+# ---- what it is made from
+
+
+def test_records_stand_beside_the_papers_numbers(tmp_path):
+    runs = [make_record(seed=seed) for seed in (0, 1)] + [make_record("control")]
+    path = write_records(tmp_path / "mnist.jsonl", *runs, make_record("none", accuracy=None, loss_curve=[]))
+    shown = Page(write_report([path], tmp_path / "report.html"))
+    cells = shown.text("td", "th")
+    first = cells.index("LDMNet")
+    assert cells[first : first + 5] == ["LDMNet", "95.50 ± 0.71", "95.57", "−0.07", "2"]  # noqa: RUF001
+    assert cells[cells.index("no regulariser") + 1] == "diverged"
+    assert "The paper's numbers are those of its Tables 2 and 3." in shown.words
+    (line,) = (line for line in shown.data["plots"]["loss-0"]["lines"] if line["label"] == "LDMNet")
+    assert (line["y"], line["low"], line["high"]) == ([2.0, 1.5, 0.5], [2.0, 1.0, 0.5], [2.0, 2.0, 0.5])
+    assert "There is no history of: no regulariser." in shown.words
+    for sentence in (
+        "These runs kept no snapshots of their features.",
+        "These runs kept no log of their updates; the records say that the solver ended with: converged.",
+    ):
+        assert sentence in shown.words
+
+
+def test_the_committed_records_make_a_page(tmp_path):
+    results = Path(__file__).parents[1] / "results"
+    if not results.is_dir():
+        pytest.skip("the repository's records are not here")
+    result = invoke("report", results, "-o", tmp_path / "deep" / "report.html")
+    assert result.exit_code == 0, result.output
+    assert result.output == f"{tmp_path / 'deep' / 'report.html'}\n"
+    shown = Page(tmp_path / "deep" / "report.html")
+    assert len(shown.source.encode()) < 15_000_000
+    assert "Accuracy on mnist, %" in shown.text("caption")
+    assert all(kind["kind"] == "lines" for kind in shown.data["plots"].values())
+
+
+def test_a_run_in_a_file_and_in_its_own_folder_is_one(tmp_path, comparison):
+    record = make_record()
+    path = write_records(tmp_path / "results" / "mnist.jsonl", record, make_record(seed=1))
+    folder = tmp_path / "runs" / record["hash"]
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text(json.dumps(record))
+    trace = next((comparison / "traces").iterdir())
+    for name in ("history.jsonl", "snapshots.npz"):
+        (folder / name).write_bytes((trace / name).read_bytes())
+    (tmp_path / "runs" / "begun").mkdir()
+    runs = collect([path, tmp_path / "runs"])
+    assert [(run.seed, run.source, run.snapshots is not None) for run in runs] == [
+        (0, "mnist.jsonl", True), (1, "mnist.jsonl", False),
+    ]  # fmt: skip
+    assert "accuracy" in runs[0].history[0]
+    (group,) = groups_of(runs)
+    assert group.title == "mnist, 50 images a class"
+    assert [len(series.runs) for series in group.series] == [2]
+
+
+def test_runs_of_train_stand_side_by_side(tmp_path):
+    for method in ("none", "ldmnet"):
+        make_training(tmp_path / method, method=method, pictures=False)
+    shown = Page(write_report([tmp_path / "none", tmp_path / "ldmnet"], tmp_path / "report.html"))
+    panels = shown.data["plots"]["features-0-0"]["panels"]
+    assert [panel["label"] for panel in panels] == ["none: no regulariser", "ldmnet: LDMNet"]
+    assert shown.data["plots"]["features-0-0"]["sprite"] is None
+    assert "The paper has no numbers for this data." in shown.words
+    assert "Settings that differ" in shown.text("caption")
+    turned = Page(write_report([tmp_path / "ldmnet", tmp_path / "none"], tmp_path / "turned.html"))
+    assert Page(write_report([tmp_path], tmp_path / "all.html")).data == turned.data
+
+
+def test_a_run_that_is_not_finished_is_shown_as_such(tmp_path):
+    folder = make_training(tmp_path / "run", method="none")
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "result": None}))
+    assert "not finished" in Page(write_report([folder], tmp_path / "report.html")).words
+
+
+def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):
+    path = write_records(tmp_path / "mnist.jsonl", make_record(loss_curve=[2.0, float("nan"), float("inf"), 0.5]))
+    shown = Page(write_report([path], tmp_path / "report.html"))
+    assert shown.data["plots"]["loss-0"]["lines"][0]["y"] == [2.0, None, None, 0.5]
+
+
+def test_a_page_that_would_be_too_large_says_what_it_leaves_out(comparison, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "FEATURE_BYTES", 10)
+    other = write_records(tmp_path / "mnist.jsonl", make_record())
+    shown = Page(write_report([comparison, other], tmp_path / "report.html"))
+    assert "Left out, since the page would become too large" in shown.words
+    assert "features-0-0" in shown.data["plots"]
+    monkeypatch.setattr(page, "MOST_BYTES", 1_000_000)
+    with pytest.raises(DataError, match=exactly("the page would be larger than 1 MB. Name fewer runs.")):
+        write_report([comparison], tmp_path / "none.html")
+    assert not (tmp_path / "none.html").exists()
+
+
+# ---- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "holds no records."),
+        ("{", ", line 1, is not a record: "),
+        ("[1]\n", ", line 1, is not a record: not an object."),
+        (json.dumps(make_record(accuracy="high")), ", line 1, is not a record: its accuracy is 'high'."),
+        (json.dumps(make_record(loss_curve="low")), ", line 1, is not a record: its loss_curve is 'low'."),
+        (
+            json.dumps({"method": "ldmnet", "versions": {"ldmnet": "9.9"}}),
+            f", line 1, is not a record that ldmnet {ldmnet.__version__} reads (it was written by ldmnet 9.9): it "
+            "lacks table.",
+        ),
+    ],
+)
+def test_records_that_are_none_are_refused(tmp_path, line, said):
+    path = tmp_path / "mnist.jsonl"
+    path.write_text(line)
+    result = invoke("report", path, "-o", tmp_path / "report.html")
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: {path}")
+    assert said in result.output
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_damaged_traces_are_refused(tmp_path):
+    folder = make_training(tmp_path / "run", method="ldmnet")
+    output = tmp_path / "report.html"
+    (folder / "updates.jsonl").write_text('{"epoch": 0}\n')
+    assert "updates.jsonl, line 1, cannot be read: it lacks status.\n" in invoke("report", folder, "-o", output).output
+    (folder / "updates.jsonl").unlink()
+    kept = dict(np.load(folder / "snapshots.npz"))
+    np.savez(folder / "snapshots.npz", **{**kept, "format": np.array(FORMAT + 1)})
+    result = invoke("report", folder, "-o", output)
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: {folder / 'snapshots.npz'} was written by another version of ldmnet: its format is 2, not 1.\n",
+    )
+    (folder / "snapshots.npz").write_bytes(b"PK\3\4 cut")
+    assert invoke("report", folder, "-o", output).output.startswith(f"Error: {folder / 'snapshots.npz'} cannot be")
+    (folder / "snapshots.npz").unlink()
+    (folder / "run.json").write_text("{")
+    assert invoke("report", folder, "-o", output).exit_code == 2
+    assert not output.exists()
+
+
+def test_a_missing_extra_is_named(comparison, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else find(name))
+    sentence = "plotly is not installed. Install it with: pip install 'ldmnet[report]'"
+    with pytest.raises(MissingExtraError, match=exactly(sentence)):
+        write_report([comparison], tmp_path / "report.html")
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtraError, match=exactly(sentence.replace("plotly", "Pillow"))):
+        write_report([comparison], tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+# ---- what is kept while training
+
+
+def test_a_run_with_snapshots_gives_the_same_network(tmp_path):
+    followed = make_training(tmp_path / "with", method="ldmnet")
+    plain = make_training(tmp_path / "without", method="ldmnet", snapshots=False)
+    one, other = (load_file(folder / "model.safetensors") for folder in (followed, plain))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert (followed / "history.jsonl").read_text() == (plain / "history.jsonl").read_text()
+    assert (followed / "snapshots.npz").exists()
+    assert not (plain / "snapshots.npz").exists()
+
+
+def test_snapshots_of_a_run_that_was_cut_are_whole(tmp_path, monkeypatch):
+    make_training(tmp_path / "whole", method="control", epochs=24)
+    call, take, taken = snapshots.Trace.__call__, snapshots.take, []
+
+    def cut(self, epoch):
+        call(self, epoch)
+        if epoch.epoch == 16:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(snapshots.Trace, "__call__", cut)
+    with pytest.raises(KeyboardInterrupt):
+        make_training(tmp_path / "cut", method="control", epochs=24)
+    assert (tmp_path / "cut" / "checkpoint.pt").exists()
+    monkeypatch.setattr(snapshots.Trace, "__call__", call)
+    monkeypatch.setattr(snapshots, "take", lambda *what: taken.append(1) or take(*what))
+    make_training(tmp_path / "cut", method="control", epochs=24)
+    whole, again = (read_snapshots(tmp_path / name / "snapshots.npz") for name in ("whole", "cut"))
+    assert list(whole.taken) == list(again.taken) == [0, 1, 2, 4, 6, 9, 12, 15, 19, 24]
+    assert len(taken) == 1 + 4  # before training, and what comes after the checkpoint of epoch 10
+    assert all(np.array_equal(whole.taken[e].features, again.taken[e].features) for e in whole.taken)
+    lines = [(tmp_path / name / "updates.jsonl").read_text().splitlines() for name in ("whole", "cut")]
+    assert [json.loads(line)["epoch"] for line in lines[0]] == list(range(0, 24, 2))
+    assert [json.loads(line)["dual"] for line in lines[0]] == [json.loads(line)["dual"] for line in lines[1]]
+
+
+def test_snapshots_are_near_the_features_and_their_spectrum_is_theirs(tmp_path):
+    folder = make_training(tmp_path / "run", method="none")
+    kept = read_snapshots(folder / "snapshots.npz")
+    model, points = torch.nn.Sequential(), kept.points
+    model.add_module("features", torch.nn.Linear(6, 40))
+    x = torch.randn(len(points.labels), 6, generator=torch.Generator().manual_seed(0))
+    taken = snapshots.take(
+        model, snapshots.Points(x, points.labels, points.class_names, points.names, None), "features"
+    )
+    f = model(x).detach()
+    assert np.abs(taken.values() - f.numpy()).max() <= float((f.amax(0) - f.amin(0)).max()) / 500
+    covariance = torch.cov(f.T, correction=0)
+    np.testing.assert_allclose(taken.spectrum[:6], torch.linalg.eigvalsh(covariance).flip(0)[:6], rtol=1e-3)
+    assert float(taken.total[0]) == pytest.approx(float(covariance.trace()), rel=1e-4)
+    assert taken.total[1] < taken.total[0]
+    assert effective_dimension(np.array([2.0, 2.0, 0.0], np.float32), 4.0) == pytest.approx(2)
+
+    places, share = project([taken])
+    sizes, axes = np.linalg.eigh(np.cov(taken.values().T.astype(float)))
+    own = (taken.values() - taken.values().mean(0)) @ axes[:, :-3:-1]
+    np.testing.assert_allclose(np.abs(places[0]), np.abs(own), atol=1e-4)
+    assert share == pytest.approx(sizes[-2:].sum() / sizes.sum(), rel=1e-4)
+
+
+def test_epochs_and_pictures():
+    assert snapshot_epochs(300) == [0, 3, 12, 27, 48, 75, 108, 147, 192, 243, 300]
+    assert snapshot_epochs(1) == [0, 1]
+    assert thumbnails(torch.zeros(2, 3, 100, 50, dtype=torch.uint8)).shape == (2, 32, 16, 3)
+    assert thumbnails(torch.linspace(-1, 1, 50).reshape(1, 2, 5, 5)).shape == (1, 5, 5, 1)
+    grey = thumbnails(torch.linspace(-1, 1, 25).reshape(1, 1, 5, 5))
+    assert (grey.min(), grey.max()) == (0, 255)

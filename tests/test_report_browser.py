@@ -1,0 +1,217 @@
+"""The report in a real browser: Chromium as the system has it, driven by Playwright."""
+
+import os
+import shutil
+
+import pytest
+
+from made_runs import CLASSES, make_comparison, make_record, make_training, write_records
+
+pytest.importorskip("plotly", reason="the extra report is not installed")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WIDE, NARROW = {"width": 1280, "height": 1000}, {"width": 390, "height": 844}
+PANEL = "#features-0-0 .panel"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip("there is no Chromium here; on Debian: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        # as root, Chromium runs without its sandbox only; the page is ours
+        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        try:
+            started = playwright.chromium.launch(executable_path=path, args=arguments)
+        except sync_api.Error as error:
+            pytest.skip(f"{path} does not start: {str(error).splitlines()[0]}")
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page with pictures, and one of a table's rows beside records alone."""
+    from ldmnet.report import write_report
+
+    folder = tmp_path_factory.mktemp("runs")
+    make_comparison(folder / "<script>alert(2)</script>".replace("/", "\u2215"), ("none", "ldmnet"))
+    write_report([next(folder.iterdir())], folder / "pictures.html")
+    make_training(folder / "run", pictures=False, method="ldmnet")
+    records = write_records(folder / "mnist.jsonl", make_record(), make_record("<b>mine</b> & <script>", seed=1))
+    write_report([folder / "run", records], folder / "rows.html")
+    return folder
+
+
+@pytest.fixture
+def opened(browser, report):
+    """Opens a page; at the end nothing must have been complained about, asked for, or alerted."""
+    contexts, complaints = [], []
+
+    def opens(name="pictures.html", at="", viewport=WIDE, **options):
+        context = browser.new_context(viewport=viewport, reduced_motion="reduce", **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message) or dialog.dismiss())
+        page.on("request", lambda request: complaints.append(request.url) if request.url[:4] == "http" else None)
+        page.goto((report / name).as_uri() + at)
+        return page
+
+    yield opens
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def places(page):
+    """Where the points of every panel are drawn."""
+    page.wait_for_function(f"document.querySelectorAll('{PANEL} .scatterlayer .trace:first-child .point').length == 72")
+    return page.evaluate(
+        f"""[...document.querySelectorAll('{PANEL}')].map(panel => [...panel.querySelectorAll(
+        '.scatterlayer .trace:first-child .point')].map(point => point.getAttribute('transform')))"""
+    )
+
+
+def scroll_through(page):
+    """Every plot is drawn when it comes into view."""
+    page.evaluate(
+        """async () => {
+            for (const place of document.querySelectorAll('.plot')) {
+                place.scrollIntoView();
+                await new Promise(done => setTimeout(done, 30));
+            }
+        }"""
+    )
+    page.wait_for_function("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
+
+
+@pytest.mark.parametrize("name", ["pictures.html", "rows.html"])
+def test_every_plot_is_drawn_without_a_complaint(opened, name):
+    page = opened(name)
+    scroll_through(page)
+    assert page.locator(".plot .scatterlayer .trace").count() >= page.locator(".plot").count()
+
+
+def test_the_slider_moves_the_points_by_keyboard(opened):
+    page = opened(at="#features")
+    last = places(page)
+    slider = page.get_by_role("slider", name="Epoch", exact=True).first
+    slider.focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Home")
+    assert page.locator("#features-0-0 .epochs output").inner_text() == "0 of 8"
+    assert slider.get_attribute("aria-valuetext").startswith("epoch 0, no regulariser ")
+    first = places(page)
+    assert all(before != after for before, after in zip(last, first, strict=True))
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#features-0-0 .epochs output").inner_text() == "1 of 8"
+    assert page.locator("#spectrum-0-0 .epochs output").inner_text() == "1 of 8"  # the spectrum follows
+    page.keyboard.press("End")
+    assert places(page) == last
+
+
+def test_points_glide_where_motion_is_welcome(browser, report):
+    context = browser.new_context(viewport=WIDE, reduced_motion="no-preference")
+    page = context.new_page()
+    page.goto((report / "pictures.html").as_uri() + "#features")
+    last = places(page)
+    page.get_by_role("slider", name="Epoch", exact=True).first.focus()
+    page.keyboard.press("Home")
+    page.wait_for_timeout(600)
+    gone = places(page)
+    assert all(before != after for before, after in zip(last, gone, strict=True))
+    page.get_by_role("button", name="Play").first.click()
+    page.wait_for_function("document.querySelector('#features-0-0 .epochs output').textContent == '1 of 8'")
+    context.close()
+
+
+def test_pointing_at_a_sample_shows_its_picture(opened):
+    page = opened(at="#features")
+    places(page)
+    point = page.locator(f"{PANEL} >> nth=1 >> .scatterlayer .trace:first-child .point").nth(23)
+    point.scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    box = point.bounding_box()
+    page.mouse.move(box["x"] - 3, box["y"] - 3)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = page.locator("#features-0-0 .tip")
+    tip.wait_for(state="visible")
+    shown = page.evaluate(
+        """() => {
+            const box = document.querySelector('#features-0-0 .tip .picture'), style = getComputedStyle(box);
+            const sample = Number(document.querySelector('#features-0-0-sample').value) - 1;
+            return [style.backgroundImage.slice(0, 27), style.backgroundPosition, sample];
+        }"""
+    )
+    sample = shown[2]
+    assert shown[0] == 'url("data:image/png;base64,'
+    assert shown[1] == f"{-72 * (sample % 20)}px {-72 * (sample // 20)}px".replace("-0px", "0px")
+    assert any(f"class {name}" in tip.inner_text() for name in CLASSES)
+    slider = page.get_by_role("slider", name="Sample", exact=True)
+    slider.focus()  # the same by keyboard
+    page.keyboard.press("Home")
+    assert (
+        page.locator("#features-0-0 .sample .picture").get_attribute("aria-label").startswith("picture of test sample")
+    )
+
+
+def test_rows_of_a_table_show_their_coordinates(opened):
+    page = opened("rows.html", at="#features")
+    said = page.locator("#features-0-0 .sample").inner_text()
+    assert "test sample <i>" in said
+    assert " at (" in said
+    assert page.locator("#features-0-0 .picture").count() == 0
+
+
+def test_a_class_named_script_stays_text(opened):
+    page = opened(at="#features")
+    for name in CLASSES:
+        assert page.locator("#features-0-0 .legend label", has_text=name).count() == 1
+    assert page.evaluate("document.querySelectorAll('script').length") == 3
+    assert page.evaluate("document.querySelectorAll('main b, main i, main img').length") == 0
+    page = opened("rows.html", at="#curves")
+    plot = page.locator("#loss-1 .plot")
+    plot.scroll_into_view_if_needed()
+    plot.locator(".main-svg").first.wait_for()
+    box = plot.bounding_box()
+    for shift in (0, 4):
+        page.mouse.move(box["x"] + box["width"] / 2 + shift, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(100)
+    label = plot.locator(".hoverlayer")
+    label.locator("text").first.wait_for()
+    assert "<b>mine</b> & <script>" in label.text_content()
+
+
+def test_a_class_can_be_left_out(opened):
+    page = opened(at="#features")
+    places(page)
+    page.locator("#features-0-0 .legend input").nth(2).uncheck()
+    page.wait_for_function(f"document.querySelectorAll('{PANEL} .scatterlayer .trace:first-child .point').length == 48")
+
+
+@pytest.mark.parametrize("name", ["pictures.html", "rows.html"])
+def test_a_phone_does_not_scroll_sideways(opened, name):
+    page = opened(name, viewport=NARROW, has_touch=True, is_mobile=True)
+    scroll_through(page)
+    for details in page.locator("details").all():
+        details.evaluate("element => element.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.evaluate("innerWidth") == 390
+
+
+def test_dark_mode_changes_the_page_and_its_plots(opened):
+    page = opened(color_scheme="light")
+    look = """() => [getComputedStyle(document.body).backgroundColor,
+        document.querySelector('#loss-0 .xtick text').style.fill]"""
+    page.locator("#loss-0 .xtick text").first.wait_for()
+    light = page.evaluate(look)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"({look})()[1] != {light[1]!r}")
+    dark = page.evaluate(look)
+    assert light == ["rgb(246, 246, 244)", "rgb(27, 31, 36)"]
+    assert dark == ["rgb(16, 19, 23)", "rgb(232, 234, 237)"]
