@@ -52,7 +52,7 @@ bench: $(VENV)/.dev
 
 # the site, in site/; `mkdocs serve` shows it while you write
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "open site/index.html"
 
 $(VENV)/.docs: $(VENV)/.demo

@@ -150,8 +150,9 @@ FAULTS = [
 @pytest.mark.parametrize(("words", "said"), FAULTS, ids=lambda part: " ".join(part) if isinstance(part, list) else "")
 def test_a_sentence_exit_code_2_and_nothing_written(given, monkeypatch, words, said):
     monkeypatch.chdir(given)
-    if words[0] == "tune":
-        pytest.importorskip("optuna", reason="the extra tune is not installed")
+    for word, package, extra in (("tune", "optuna", "tune"), ("--tensorboard",) * 3, ("report", "plotly", "report")):
+        if word in words:
+            pytest.importorskip(package.strip("-"), reason=f"the extra {extra.strip('-')} is not installed")
     before = contents(given)
     result = invoke(*words)
     assert result.exit_code == 2, (result.output, result.exception)
