@@ -43,6 +43,7 @@ OPTIONAL = {
     "onnx",
     "tensorboard",
     "PIL",
+    "plotly",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -242,7 +242,7 @@
     const outline = (panel) => {
       const wrong = panel.predicted[step.value].map((c, i) => c !== spec.labels[i]);
       const ink = color("text"), paper = color("surface");
-      return { width: wrong.map((w) => (w ? 2 : 0.6)), color: wrong.map((w) => (w ? ink : paper)) };
+      return { width: wrong.map((w) => (w ? 1.8 : 0.6)), color: wrong.map((w) => (w ? ink : paper)) };
     };
 
     // controls

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from ldmnet.errors import missing_extra
 from ldmnet.pim.grouped import DENSE_UP_TO
@@ -293,14 +295,19 @@ def project(snapshots: Sequence[Snapshot]) -> tuple[list[NDArray[np.float64]], f
     Returns:
         (n, 2) places, one a snapshot, and the share of the last one's variance that they show.
     """
-    values = [snapshot.values().astype(np.float64) for snapshot in snapshots]
-    centred = [v - v.mean(0) for v in values]
-    last = centred[-1]
-    _, sizes, directions = np.linalg.svd(last, full_matrices=False)
-    axes = directions[:2].T
-    axes = axes * np.sign(axes[np.abs(axes).argmax(0), range(axes.shape[1])])  # the sign is free: choose it
-    axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
-    return [c @ axes for c in centred], float((sizes[:2] ** 2).sum() / max((sizes**2).sum(), 1e-300))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine, small matrices on many threads take seconds
+    try:
+        values = [torch.from_numpy(snapshot.values()).double() for snapshot in snapshots]
+        centred = [v - v.mean(0) for v in values]
+        _, sizes, directions = torch.linalg.svd(centred[-1], full_matrices=False)
+        axes = directions[:2].T
+        axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()  # the sign is free: choose it
+        axes = F.pad(axes, (0, 2 - axes.shape[1]))
+        places = [(c @ axes).numpy() for c in centred]
+    finally:
+        torch.set_num_threads(threads)
+    return places, float(sizes[:2].square().sum() / sizes.square().sum().clamp(min=1e-300))
 
 
 def _frame(places: NDArray[np.float64]) -> list[int]:

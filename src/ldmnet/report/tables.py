@@ -64,32 +64,32 @@ def _paper(runs: list[Run]) -> Table:
     """Methods down, by training size: ours, the printed number, the difference."""
     first = runs[0].record
     name, rows = str(first["table"]), table_rows([run.record for run in runs], str(first["table"]))
+    printed = any(row.paper is not None for row in rows)
     bodies = []
     for size in dict.fromkeys(row.per_class for row in rows):
         members = [row for row in rows if row.per_class == size]
         best = max((row.mean for row in members if row.mean is not None), default=None)
         title = "" if size is None else f"{size} training images a class"
-        numbers = [_paper_row(row) for row in members]
+        numbers = [_paper_row(row, printed) for row in members]
         bodies.append(Body(title, numbers, next((i for i, row in enumerate(members) if row.mean == best), None)))
     tests = " or ".join(f"{n:,}" for n in sorted({row.n_test for row in rows}))
     words = f"From {runs[0].source}: accuracy in percent on {tests} test samples"
     words += ", mean ± standard deviation over the seeds." if any(row.std is not None for row in rows) else "."
-    if name in SETUP:
+    if printed and name in SETUP:
         table = paper_table(name)
         words += f" The paper's numbers are those of its {table.source}"
         words += "." if table.name == name else f" ({table.name.upper()}, its own test images)."
     notes = dict.fromkeys(str(run.record["data_note"]) for run in runs if run.record.get("data_note"))
     words += "".join(f" The data: {note}." for note in notes)
-    return Table(
-        f"Accuracy on {name}, %", ["method", "here", "paper", "differ\N{SOFT HYPHEN}ence", "seeds"], bodies, words
-    )
+    head = ["method", "here", *(["paper", "differ\N{SOFT HYPHEN}ence"] if printed else []), "seeds"]
+    return Table(f"Accuracy on {name}, %", head, bodies, words)
 
 
-def _paper_row(row: TableRow) -> list[str]:
+def _paper_row(row: TableRow, printed: bool) -> list[str]:
     here = "diverged" if row.mean is None else f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
-    printed = "" if row.paper is None else f"{row.paper:.2f}"
-    difference = "" if row.paper is None or row.mean is None else f"{row.mean - row.paper:+.2f}".replace("-", MINUS)
-    return [title_of(row.method), here, printed, difference, str(row.seeds)]
+    paper = ["" if row.paper is None else f"{row.paper:.2f}"]
+    paper.append("" if row.paper is None or row.mean is None else f"{row.mean - row.paper:+.2f}".replace("-", MINUS))
+    return [title_of(row.method), here, *(paper if printed else []), str(row.seeds)]
 
 
 def _comparison(runs: list[Run]) -> Table:
