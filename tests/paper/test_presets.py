@@ -3,7 +3,7 @@ import re
 import pytest
 
 from ldmnet.errors import InputError
-from ldmnet.paper.presets import PRINTED_ROWS, classification_runs, printed_method
+from ldmnet.paper.presets import CHOSEN, PRINTED_ROWS, classification_runs, printed_method, rows_of
 
 
 def test_mnist_50_is_the_papers_row():
@@ -32,6 +32,7 @@ def test_each_row_changes_one_thing_only():
 def test_six_thousand_a_class_is_all_of_mnist():
     (run,) = classification_runs("mnist", [6000], ["ldmnet"], [0])
     assert run.settings.per_class is None
+    assert run.size == 6000
 
 
 def test_a_size_that_is_not_in_the_table_is_refused():
@@ -43,3 +44,27 @@ def test_a_size_that_is_not_in_the_table_is_refused():
 def test_hashes_are_distinct():
     runs = classification_runs("mnist", [50, 100], PRINTED_ROWS, range(3))
     assert len({run.settings.hash() for run in runs}) == len(runs) == 30
+
+
+@pytest.mark.parametrize("table", CHOSEN)
+def test_tuned_rows_differ_from_the_printed_ones_in_what_was_chosen(table):
+    for row, choice in CHOSEN[table].items():
+        printed, tuned = classification_runs(table, [50], [row, f"{row}_tuned"], [0])
+        assert (printed.selection, tuned.selection) == ("printed", "validation")
+        assert tuned.paper == printed.paper
+        assert tuned.settings.train.lr == pytest.approx(printed.settings.train.lr * choice.lr)
+        for name, value in choice.method.items():
+            assert getattr(tuned.settings.method, name) == value
+        assert f"{row}_tuned" in rows_of(table)
+
+
+def test_the_control_and_ldmnet_are_tuned_alike():
+    for table, chosen in CHOSEN.items():
+        assert chosen["control"].lr == chosen["ldmnet"].lr, table
+        assert chosen["control"].method["mu"] == chosen["ldmnet"].method["mu"] == "auto"
+
+
+def test_a_tuned_row_that_is_not_there_is_refused():
+    words = "cifar10 has no row 'none_tuned'. The rows: "
+    with pytest.raises(InputError, match=re.escape(words)):
+        classification_runs("cifar10", [50], ["none_tuned"], [0])

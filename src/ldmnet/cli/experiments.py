@@ -14,13 +14,14 @@ from ldmnet.cli.options import comma_list, cores, examples, integers
 from ldmnet.errors import DataError, MissingExtraError
 
 Command = Callable[..., None]
-TABLES = ("mnist", "svhn", "cifar10", "digits5k")
+TABLES = ("mnist", "svhn", "cifar10", "digits5k", "vgg16")
 
 
 def _rows() -> tuple[str, ...]:
-    from ldmnet.paper.presets import PRINTED_ROWS
+    from ldmnet.paper.presets import rows_of
+    from ldmnet.paper.vgg import ROWS
 
-    return PRINTED_ROWS
+    return (*rows_of("mnist"), *(row for row in ROWS if row not in rows_of("mnist")))
 
 
 def seeds_option(default: int) -> Callable[[Command], Command]:
@@ -74,6 +75,7 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
         "ldmnet reproduce mnist --per-class 50,100",
         "ldmnet reproduce cifar10 --per-class 50 --methods dropout,control,ldmnet --seeds 3",
         "ldmnet reproduce digits5k --data-dir ~/data",
+        "ldmnet reproduce vgg16 --seeds 1",
     )
 )
 @click.argument("table", type=click.Choice(TABLES))
@@ -97,18 +99,17 @@ def reproduce(
     results: Path,
 ) -> None:
     """Run the cells of one of the paper's tables; finished runs are skipped."""
-    from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
+    from ldmnet.paper import presets, vgg
     from ldmnet.records import execute, format_table, sweep_runs, table_rows
 
-    runs = classification_runs(table, integers(per_class, "--per-class"), methods or PRINTED_ROWS, range(seeds))
-    records = sweep_runs(
-        runs,
-        runs_dir=runs_dir,
-        results=results / f"{table}.jsonl",
-        data_dir=data_dir,
-        jobs=jobs or cores(),
-        work=partial(execute, snapshots=snapshots),
-    )
+    sweep = partial(sweep_runs, runs_dir=runs_dir, results=results / f"{table}.jsonl", data_dir=data_dir)
+    if table == "vgg16":
+        bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(methods or vgg.ROWS[1:], range(seeds))
+        records = sweep(bases, jobs=jobs or 1, work=partial(execute, keep_weights=True, snapshots=snapshots))
+    else:
+        sizes = integers(per_class, "--per-class")
+        records, runs = [], presets.classification_runs(table, sizes, methods or presets.rows_of(table), range(seeds))
+    records += sweep(runs, jobs=jobs or cores(), work=partial(execute, snapshots=snapshots))
     click.echo(format_table(table_rows(records, table), "md"))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ldmnet.errors import InputError
 from ldmnet.paper import specs
@@ -12,6 +13,7 @@ from ldmnet.training.loop import Precision, TrainSettings
 from ldmnet.training.methods import Method
 
 PRINTED_ROWS = ("none", "weight_decay", "dropout", "control", "ldmnet")
+TUNED = "_tuned"  # behind a row's name: with what validation images chose, see CHOSEN
 
 
 def _sgd(table: specs.PaperTable, precision: Precision = "float32") -> TrainSettings:
@@ -45,6 +47,38 @@ def printed_method(table: str, per_class: int, row: str) -> Method:
     raise InputError(f"there is no row {row!r}. The rows: {', '.join(PRINTED_ROWS)}.")
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What validation images chose for a row at 50 images a class (docs/reproduction.md); it serves all sizes.
+
+    Attributes:
+        lr: a factor on the printed learning rate.
+        method: fields of the printed method to replace.
+    """
+
+    lr: float = 1.0
+    method: Mapping[str, Any] = field(default_factory=dict)
+
+
+RULE = {"mu": "auto", "lambda_tilde": "auto", "input_scale": 0.0}  # one rule for every table: only lr is chosen
+CHOSEN: dict[str, dict[str, Choice]] = {
+    "mnist": {
+        "weight_decay": Choice(),
+        "dropout": Choice(),
+        "control": Choice(method={"mu": "auto"}),
+        "ldmnet": Choice(method=RULE),
+    },
+    "cifar10": {"control": Choice(5, {"mu": "auto"}), "ldmnet": Choice(5, RULE)},
+    "svhn": {"control": Choice(1, {"mu": "auto"}), "ldmnet": Choice(1, RULE)},
+}
+CHOSEN["digits5k"] = CHOSEN["mnist"]
+
+
+def rows_of(table: str) -> tuple[str, ...]:
+    """The rows of a table: as printed, then tuned."""
+    return PRINTED_ROWS + tuple(row + TUNED for row in CHOSEN[table])
+
+
 def paper_table(table: str) -> specs.PaperTable:
     """The printed table behind one of ours."""
     return specs.TABLES["mnist" if table == "digits5k" else table]
@@ -65,12 +99,27 @@ def classification_runs(
     for size in sizes:
         for seed in seeds:
             for row in rows:
+                method, lr = _method_and_lr(table, size, row)
                 settings = replace(
                     SETUP[table],
                     per_class=None if (spec.name, size) == ("mnist", 6000) else size,
                     seed=seed,
-                    method=printed_method(table, size, row),
+                    method=method,
+                    train=replace(SETUP[table].train, lr=lr),
                     threads=threads,
                 )
-                runs.append(Run(table, row, settings, "printed", spec.row(size).accuracy.get(row), size))
+                selection = "validation" if row.endswith(TUNED) else "printed"
+                printed = spec.row(size).accuracy.get(row.removesuffix(TUNED))
+                runs.append(Run(table, row, settings, selection, printed, size))
     return runs
+
+
+def _method_and_lr(table: str, size: int, row: str) -> tuple[Method, float]:
+    """A row's method and learning rate, as printed or as chosen."""
+    lr = SETUP[table].train.lr
+    if not row.endswith(TUNED):
+        return printed_method(table, size, row), lr
+    if row not in rows_of(table):
+        raise InputError(f"{table} has no row {row!r}. The rows: {', '.join(rows_of(table))}.")
+    choice = CHOSEN[table][row.removesuffix(TUNED)]
+    return replace(printed_method(table, size, row.removesuffix(TUNED)), **choice.method), lr * choice.lr

@@ -24,13 +24,14 @@ from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratif
 from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
 from ldmnet.records.snapshots import Trace, choose_points
-from ldmnet.training.checkpoint import save_weights
+from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
 from ldmnet.training.loop import Fit, TrainSettings, fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
 
 Record = dict[str, Any]
+WEIGHTS = "model.safetensors"
 NETWORKS = {"mnist": mnist_net, "cifar": cifar_net, "vgg16": vgg16}
 
 
@@ -49,6 +50,8 @@ class RunSettings:
         method: the regularisation.
         train: SGD's numbers; its seed is this one's.
         threads: torch's threads, since float32 sums depend on their order.
+        first: take the first so many training images only (CIFAR-10's first batch is 10,000).
+        start: the run whose trained weights this one starts from, in place of initial ones.
     """
 
     data: str
@@ -61,6 +64,8 @@ class RunSettings:
     method: Method = field(default_factory=Method)
     train: TrainSettings = field(default_factory=TrainSettings)
     threads: int = 1
+    first: int | None = None
+    start: RunSettings | None = None
 
     def __post_init__(self) -> None:
         if self.net not in NETWORKS:
@@ -107,6 +112,7 @@ class TrainingData:
 def training_data(settings: RunSettings, data_dir: str | Path | None = None) -> TrainingData:
     """Load, draw the subset and preprocess with statistics of the training images only."""
     split = load(settings.data, data_dir)
+    split = replace(split, x_train=split.x_train[: settings.first], y_train=split.y_train[: settings.first])
     if len(split.x_test):
         train, held = subset_and_validation(split.y_train, settings.per_class, settings.seed)
         test_x, test_y = split.x_test, split.y_test
@@ -130,11 +136,23 @@ def _no_indices() -> Tensor:
     return torch.empty(0, dtype=torch.int64)
 
 
-def build_network(settings: RunSettings) -> nn.Module:
-    """The run's network with its initial weights."""
+def build_network(settings: RunSettings, start: Path | None = None) -> nn.Module:
+    """The run's network with its initial weights, or with those of the file `start`."""
     model = NETWORKS[settings.net]()
     initialize(model, settings.init, settings.seed)
+    if start is not None:
+        load_weights(model, start)
     return model
+
+
+def start_weights(settings: RunSettings, runs_dir: Path) -> Path | None:
+    """The file with the weights that a run starts from; it must be there."""
+    if settings.start is None:
+        return None
+    path = runs_dir / settings.start.hash() / WEIGHTS
+    if not path.exists():
+        raise DataError(f"{path} is not there: the run that this one starts from has to be made first.")
+    return path
 
 
 def execute(
@@ -150,14 +168,15 @@ def execute(
     settings = run.settings
     folder = runs_dir / settings.hash()
     done = folder / "record.json"
-    weights = folder / "model.safetensors"
+    weights = folder / WEIGHTS
     if done.exists() and (weights.exists() or not keep_weights):
         return {**json.loads(done.read_text()), **_place(run)}
+    start = start_weights(settings, runs_dir)
     data = training_data(settings, data_dir)
     checkpoint = folder / "checkpoint.pt"
     try:
         trace = folder if snapshots else None
-        result = train_once(settings, data, checkpoint=checkpoint, on_epoch=on_epoch, trace=trace)
+        result = train_once(settings, data, start=start, checkpoint=checkpoint, on_epoch=on_epoch, trace=trace)
     except DivergenceError as error:
         record = {**_place(run), **_diverged(settings, data, error)}
     else:
@@ -173,13 +192,14 @@ def train_once(
     settings: RunSettings,
     data: TrainingData,
     *,
+    start: Path | None = None,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
     trace: Path | None = None,
 ) -> Fit:
     """Train the run's network on data that is at hand; `trace` is a folder for what a report shows."""
     torch.set_num_threads(settings.threads)
-    model = build_network(settings)
+    model = build_network(settings, start)
     traced = None
     if trace is not None:
         points = choose_points(*data.test, raw=data.test_pixels, class_names=class_names(settings.data))

@@ -103,7 +103,11 @@ def _start(counter: Synchronized[int]) -> None:
 
 
 def _count(epoch: Epoch) -> None:
+    """After each epoch: move the bar, and stop if the sweep itself is gone (a cut run goes on from its checkpoint)."""
     assert _epochs_done is not None
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        raise SystemExit(1)
     with _epochs_done.get_lock():
         _epochs_done.value += 1
 

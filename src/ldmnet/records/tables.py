@@ -17,7 +17,17 @@ from ldmnet.records.runs import Record, read_records
 
 Format = Literal["md", "latex", "csv", "json"]
 NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
-ORDER = ("none", "weight_decay", "dropout", "control", "ldmnet", "ldmnet_tuned")
+ORDER = (
+    "none",
+    "weight_decay",
+    "dropout",
+    "control",
+    "ldmnet",
+    "weight_decay_tuned",
+    "dropout_tuned",
+    "control_tuned",
+    "ldmnet_tuned",
+)
 
 
 @dataclass(frozen=True)

