@@ -54,4 +54,6 @@ def test_quick_demo_trains_and_writes_its_picture(tmp_path):
     assert list(accuracy) == ["none", "weight_decay", "dropout", "control", "ldmnet"]
     assert accuracy["ldmnet"] > max(accuracy["weight_decay"], accuracy["dropout"])
     assert (tmp_path / "figure1.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "report.html").stat().st_size < 15_000_000
+    assert str(tmp_path / "report.html") in result.output
     assert "paper" in result.output

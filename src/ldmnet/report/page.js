@@ -417,6 +417,12 @@
     figure.append(epochSlider(name, spec.epochs, step), kinds, shown, here);
   }
 
+  // a table that fits needs no stop for the keyboard
+  const fit = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
+  });
+  for (const table of document.querySelectorAll(".scroll")) fit.observe(table);
+
   const draws = { lines: drawLines, features: drawFeatures, spectrum: drawSpectrum };
   for (const figure of document.querySelectorAll("[data-plot]")) {
     const spec = data.plots[figure.dataset.plot];
