@@ -227,7 +227,7 @@ def features(number: int, group: Group, sprites: dict[str, str]) -> tuple[Part, 
         spectra.plots.extend(_spectrum_plots(name, group, members))
     without = [series.label for series in group.series if series.traced.snapshots is None]
     if not alike:
-        sentence = "These runs kept no snapshots of their features; reproduce does with --snapshots, other commands by default."
+        sentence = "These runs kept no snapshots of their features: reproduce needs --snapshots for that."
         shown.notes.append(sentence)
         spectra.notes.append(sentence)
     elif without:
