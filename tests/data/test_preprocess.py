@@ -10,7 +10,7 @@ import torch
 from ldmnet import InputError
 from ldmnet.data import Preprocess, fit_preprocess
 
-KINDS = ("mean_image", "standard", "unit", "contrast", "zca")
+KINDS = ("mean_image", "standard", "unit", "contrast", "zca", "local_contrast")
 
 
 def says(text: str) -> str:
@@ -41,7 +41,7 @@ def test_scale_divides_the_result(kind):
     assert torch.allclose(fit_preprocess(x, kind, 1.0)(x), 64 * fit_preprocess(x, kind, 64)(x), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["mean_image", "contrast", "zca"])
+@pytest.mark.parametrize("kind", ["mean_image", "contrast", "zca", "local_contrast"])
 def test_the_mean_image_of_the_training_images_is_zero(kind):
     x = pictures()
     assert fit_preprocess(x, kind)(x).mean(0).abs().max() < 1e-4
@@ -112,6 +112,34 @@ def test_statistics_do_not_depend_on_the_chunk(monkeypatch):
     assert torch.allclose(fit_preprocess(x, "zca")(x), whole, atol=1e-5)
 
 
+def test_local_contrast_by_hand():
+    """One row of pixels: a weighted mean over the surroundings, edges repeated."""
+    row = torch.tensor([10, 200, 30, 90, 60], dtype=torch.uint8)
+    x = torch.stack([row, row // 2]).reshape(2, 1, 1, 5)
+    weight = [2.718281828459045 ** (-(d**2) / 8) for d in range(-4, 5)]
+
+    def blur(values):
+        padded = [values[0]] * 4 + values + [values[-1]] * 4
+        return [sum(w * padded[i + j] for j, w in enumerate(weight)) / sum(weight) for i in range(len(values))]
+
+    def by_hand(values):
+        centred = [v - b for v, b in zip(values, blur(values), strict=True)]
+        deviation = [b**0.5 for b in blur([c * c for c in centred])]
+        return torch.tensor([c / (d + 10) for c, d in zip(centred, deviation, strict=True)])
+
+    first, second = by_hand([float(v) for v in row]), by_hand([float(v) for v in row // 2])
+    out = fit_preprocess(x, "local_contrast")(x).flatten(1)
+    torch.testing.assert_close(out[0], (first - second) / 2, atol=1e-5, rtol=1e-4)
+
+
+def test_local_contrast_takes_slow_changes_of_light_away():
+    x = pictures(shape=(3, 24, 24)) // 4 + 60
+    shade = torch.linspace(0, 60, 24).to(torch.uint8).expand(24, 24)
+    both = [fit_preprocess(x, kind)(x + shade) - fit_preprocess(x, kind)(x) for kind in ("local_contrast", "contrast")]
+    local, whole = (difference[..., 4:-4].abs().mean() for difference in both)
+    assert local < 0.3 * whole
+
+
 def test_a_flat_image_is_not_blown_up():
     x = pictures()
     flat = torch.full((1, 3, 4, 5), 128, dtype=torch.uint8)
@@ -123,7 +151,8 @@ def test_a_flat_image_is_not_blown_up():
     [
         (
             lambda: Preprocess("whiten"),
-            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, unit, contrast, zca.",
+            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, unit, contrast, zca, "
+            "local_contrast.",
         ),
         (lambda: Preprocess("unit", 0.0), "scale must be above zero and finite, got 0.0."),
         (

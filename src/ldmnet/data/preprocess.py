@@ -13,12 +13,14 @@ from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ldmnet.errors import InputError
 
-Kind = Literal["mean_image", "standard", "unit", "contrast", "zca"]
+Kind = Literal["mean_image", "standard", "unit", "contrast", "zca", "local_contrast"]
 
 CONTRAST_FLOOR = 10.0  # of 255; keeps flat images flat
+LOCAL_SIGMA, LOCAL_RADIUS = 2.0, 4  # pixels: the window of local contrast, Gaussian
 ZCA_FLOOR = 0.1  # of the mean eigenvalue
 CHUNK = 2048  # images in float64 at a time
 
@@ -30,7 +32,9 @@ class Preprocess:
     Attributes:
         kind: "mean_image" subtracts the training images' mean image; "standard" gives every channel mean 0
             and deviation 1; "unit" divides by 255; "contrast" gives every image mean 0 and deviation about 1
-            and then subtracts the mean image; "zca" is contrast and then ZCA whitening.
+            and then subtracts the mean image; "zca" is contrast and then ZCA whitening; "local_contrast" gives
+            the neighbourhood of every pixel, in each channel, mean 0 and deviation about 1, and then subtracts
+            the mean image.
         scale: what the result is divided by (1 for MNIST and 64 for CIFAR-10, with "mean_image").
     """
 
@@ -57,9 +61,10 @@ class Preprocess:
             return Fitted(shape, mean, std * self.scale)
         if self.kind == "unit":
             return Fitted(shape, zero, one * (255 * self.scale))
-        mean = sum((_contrast(x.double()).sum(0) for x in torch.split(x_train, CHUNK)), zero) / len(x_train)
+        normalise = _local_contrast if self.kind == "local_contrast" else _contrast
+        mean = sum((normalise(x.double()).sum(0) for x in torch.split(x_train, CHUNK)), zero) / len(x_train)
         whiten = _zca(x_train, mean) if self.kind == "zca" else None
-        return Fitted(shape, mean, one * self.scale, contrast=True, whiten=whiten)
+        return Fitted(shape, mean, one * self.scale, normalise=normalise, whiten=whiten)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +74,7 @@ class Fitted:
     shape: tuple[int, ...]
     mean: Tensor
     divisor: Tensor
-    contrast: bool = False
+    normalise: Callable[[Tensor], Tensor] | None = None
     whiten: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -77,7 +82,7 @@ class Fitted:
         _check(x)
         if tuple(x.shape[1:]) != self.shape:
             raise InputError(f"images have shape {tuple(x.shape[1:])} but the training images had {self.shape}.")
-        out = _contrast(x.float()) if self.contrast else x.float()
+        out = x.float() if self.normalise is None else self.normalise(x.float())
         out = (out - self.mean.to(out)) / self.divisor.to(out)
         return out if self.whiten is None else (out.flatten(1) @ self.whiten.to(out)).reshape(out.shape)
 
@@ -106,6 +111,22 @@ def _contrast(x: Tensor) -> Tensor:
     """Every image with mean 0, divided by its own deviation plus a floor."""
     centred = x - x.mean((1, 2, 3), keepdim=True)
     return centred / (centred.square().mean((1, 2, 3), keepdim=True).sqrt() + CONTRAST_FLOOR)
+
+
+def _local_contrast(x: Tensor) -> Tensor:
+    """Every pixel less the mean of its surroundings, divided by their deviation plus a floor; by channel."""
+    centred = x - _blur(x)
+    return centred / (_blur(centred.square()).clamp_min(0).sqrt() + CONTRAST_FLOOR)
+
+
+def _blur(x: Tensor) -> Tensor:
+    """A Gaussian mean over each pixel's surroundings, the edges repeated outwards."""
+    offset = torch.arange(-LOCAL_RADIUS, LOCAL_RADIUS + 1, dtype=x.dtype, device=x.device)
+    weight = torch.exp(-offset.square() / (2 * LOCAL_SIGMA**2))
+    weight = (weight / weight.sum()).expand(x.shape[1], 1, 1, -1)
+    padded = F.pad(x, [LOCAL_RADIUS] * 4, mode="replicate")
+    across = F.conv2d(padded, weight, groups=x.shape[1])
+    return F.conv2d(across, weight.mT, groups=x.shape[1])
 
 
 def _zca(x: Tensor, mean: Tensor) -> Tensor:
