@@ -20,7 +20,8 @@ from ldmnet.matching.embeddings import EmbeddingSettings, learn
 from ldmnet.matching.figures import scatter_points
 from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, validation_fold
-from ldmnet.records.runs import Record, settings_hash, versions, write_atomically
+from ldmnet.records.files import write_atomically
+from ldmnet.records.runs import Record, settings_hash, versions
 from ldmnet.training.loop import TrainSettings
 from ldmnet.training.progress import OnEpoch
 

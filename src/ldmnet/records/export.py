@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ldmnet.errors import missing_extra
-from ldmnet.records.userruns import TrainedRun, written_whole
+from ldmnet.records.files import written_whole
+from ldmnet.records.userruns import TrainedRun
 
 
 class Packaged(nn.Module):

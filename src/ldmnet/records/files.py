@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path) -> Iterator[Path]:
     """Gives a place beside `path` to write to, which becomes `path` if nothing goes wrong and is gone otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}.{path.name}")  # with the same ending
@@ -18,3 +18,9 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    with written_whole(path) as place:
+        place.write_text(text, encoding="utf-8")

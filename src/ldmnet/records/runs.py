@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
@@ -23,6 +22,7 @@ import ldmnet
 from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratified, subset_and_validation
 from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
+from ldmnet.records.files import write_atomically
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
@@ -308,14 +308,6 @@ def _departures(value: Any) -> dict[str, Any]:
         elif default is MISSING or current != default:
             out[f.name] = current
     return out
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def append_record(path: Path, record: Record) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ldmnet.errors import DataError
-from ldmnet.records.files import whole
+from ldmnet.records.files import write_atomically, written_whole
 from ldmnet.seeds import generator
 from ldmnet.training.features import FeatureTap, evaluating
 from ldmnet.training.history import Epoch
@@ -234,8 +234,7 @@ class Trace:
 
 
 def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    with whole(path) as place:
-        place.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +260,7 @@ def write_snapshots(path: Path, snapshots: Snapshots) -> None:
         arrays["images"] = points.images
     for name in Snapshot.__dataclass_fields__:
         arrays[name] = np.stack([getattr(snapshot, name) for snapshot in taken.values()])
-    with whole(path) as place, place.open("wb") as file:
+    with written_whole(path) as place, place.open("wb") as file:
         np.savez(file, **arrays)
 
 

@@ -8,10 +8,7 @@ checkpoint that the same call goes on from.
 from __future__ import annotations
 
 import json
-import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ import ldmnet
 from ldmnet.data.userdata import Samples, Standardize, read_samples
 from ldmnet.errors import DataError, LDMNetError, StateError
 from ldmnet.integrations.untuned import STARTS
-from ldmnet.records.runs import write_atomically
+from ldmnet.records.files import write_atomically
 from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split
 from ldmnet.regularizer import fingerprint
 from ldmnet.training.checkpoint import save_weights
@@ -175,18 +172,6 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
         class_names=run["class_names"],
         shape=tuple(run["shape"]),
     )
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Gives a place beside `path` to write to, which becomes `path` if nothing goes wrong and is gone otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")  # with the same ending
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def known_labels(samples: Samples, class_names: list[str]) -> Tensor | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ldmnet.errors import DataError, InputError, missing_extra
-from ldmnet.records.files import whole
+from ldmnet.records.files import write_atomically
 from ldmnet.report.collect import Group, Run, collect, groups_of
 from ldmnet.report.plots import Part, Plot, curves, features, solver
 from ldmnet.report.tables import results, settings
@@ -40,8 +40,7 @@ def write_report(paths: Iterable[Path], output: Path) -> Path:
     text = render(collect(paths))
     if len(text.encode()) > MOST_BYTES:
         raise DataError(f"the page would be larger than {MOST_BYTES // 10**6} MB. Name fewer runs.")
-    with whole(output) as place:
-        place.write_text(text, encoding="utf-8")
+    write_atomically(output, text)
     return output
 
 
