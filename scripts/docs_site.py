@@ -26,6 +26,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 BESIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "LICENSE": "licence.md"}
+THEIR_WORKER, OUR_WORKER = "https://unpkg.com/iframe-worker/shim", "styles/search-from-disk.js"
 LINK = re.compile(r"\]\(((?:\.\./)+)([\w./-]+)\)")
 
 
@@ -52,6 +53,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[0] if made is None else f"]({posixpath.relpath(made, here or '.')})"
 
     return LINK.sub(turned, markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Take our own stand-in for workers in place of the theme's, which is fetched from elsewhere."""
+    here = posixpath.dirname(page.file.dest_uri)
+    return output.replace(THEIR_WORKER, posixpath.relpath(OUR_WORKER, here or "."))
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """As on the pages."""
+    return output.replace(THEIR_WORKER, OUR_WORKER)
 
 
 def made_page_of(path: str) -> str | None:
