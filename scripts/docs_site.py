@@ -11,9 +11,9 @@ import ast
 import posixpath
 import re
 import sys
-import xml.etree.ElementTree as etree
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 from markdown import Markdown
@@ -117,7 +117,7 @@ class Formulas(Extension):
 class _Displayed(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
         def stored(match: re.Match[str]) -> str:
-            formula = f'<div class="formula">{etree.tostring(mathml(match[1].strip(), "block"), "unicode")}</div>'
+            formula = f'<div class="formula">{ElementTree.tostring(mathml(match[1].strip(), "block"), "unicode")}</div>'
             return f"\n\n{self.md.htmlStash.store(formula)}\n\n"
 
         return re.sub(r"(?ms)^\$\$\s*$(.*?)^\$\$\s*$", stored, "\n".join(lines)).split("\n")
@@ -128,9 +128,9 @@ class _Inline(InlineProcessor):
         return mathml(m[1], "inline"), m.start(0), m.end(0)
 
 
-def mathml(formula: str, display: str) -> etree.Element:
+def mathml(formula: str, display: str) -> ElementTree.Element:
     """A formula's tree, without name spaces, and with bars as high as what stands between them."""
-    tree = etree.fromstring(convert(formula, display=display))
+    tree = ElementTree.fromstring(convert(formula, display=display))
     for node in tree.iter():
         node.tag = node.tag.split("}")[-1]
         if node.tag == "mo" and node.text in ("|", "\N{DOUBLE VERTICAL LINE}"):

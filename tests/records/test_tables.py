@@ -77,7 +77,7 @@ def test_a_broken_line_is_named(tmp_path):
 
 def test_a_seed_that_diverged_leaves_no_mean():
     rows = table_rows([record("none", 0, 50.0), record("none", 1, None), record("dropout", 0, 40.0)], "mnist")
-    none, dropout = rows
+    none, _ = rows
     assert (none.mean, none.std, none.seeds) == (None, None, 2)
     text = format_table(rows, "md")
     assert "diverged" in text
