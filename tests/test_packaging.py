@@ -81,7 +81,11 @@ def test_what_is_in_the_wheel_and_in_the_archive(built):
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         inside = {name.split("/", 1)[1] for name in packed.getnames() if "/" in name}
-    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "src/ldmnet/py.typed"} <= inside
+    wanted = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "src/ldmnet/py.typed", "Makefile", "mkdocs.yml"}
+    assert (
+        wanted | {"docs/start.md", "examples/01_plain_loop.py", "tests/test_packaging.py", "constraints.txt"} <= inside
+    )
+    assert not [name for name in inside if name.startswith(("site/", "runs/", "build/"))]
 
 
 def test_the_quick_demo_runs_where_only_the_wheel_is(environment, tmp_path):
