@@ -1,5 +1,6 @@
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +22,13 @@ def test_every_command_shows_examples(command):
     assert result.exit_code == 0
     assert "Examples:\n" in result.output
     assert f"ldmnet {command}" in result.output.split("Examples:\n")[1]
+
+
+@pytest.mark.parametrize("command", list(main.commands))
+def test_every_option_says_what_it_is(command):
+    options = [param for param in main.commands[command].params if isinstance(param, click.Option)]
+    assert [option.opts for option in options if not option.help] == []
+    assert main.commands[command].help
 
 
 def test_the_program_shows_examples_that_parse():

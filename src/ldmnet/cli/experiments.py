@@ -32,8 +32,12 @@ def seeds_option(default: int) -> Callable[[Command], Command]:
 def where_options(command: Command) -> Command:
     """--jobs, --data-dir, --runs-dir, --results: how many runs at a time, and where things are."""
     for option in (
-        click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True),
-        click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True),
+        click.option(
+            "--results", type=click.Path(path_type=Path), default="results", show_default=True, help="Of records."
+        ),
+        click.option(
+            "--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="A folder a run."
+        ),
         click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]"),
         click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]"),
     ):
@@ -149,7 +153,14 @@ def study(
 
 @click.command(epilog=examples("ldmnet table mnist", "ldmnet table cifar10 --format json"))
 @click.argument("table", shell_complete=one_of(*TABLES))
-@click.option("--format", "style", type=click.Choice(["md", "latex", "csv", "json"]), default="md", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["md", "latex", "csv", "json"]),
+    default="md",
+    show_default=True,
+    help="How it is written.",
+)
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
 def table(table: str, style: str, results: Path | None) -> None:
     """Print a table from the records."""
@@ -177,7 +188,7 @@ def table(table: str, style: str, results: Path | None) -> None:
 @click.option("--seed", default=0, show_default=True, help="For Figure 1.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="The picture.  [default: figureN.png]")
 @click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]")
-@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="A folder a run.")
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records, for Figure 3.")
 def figure(
     number: str,

@@ -47,8 +47,8 @@ def _rows() -> tuple[str, ...]:
 @click.option("--tune/--no-tune", default=None, help="Choose settings on validation people.  [default: for a TABLE]")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]")
 @click.option("--data-dir", type=click.Path(), default=None, help="Folder above faces/.  [default: $LDMNET_DATA]")
-@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
-@click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True)
+@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="A folder a run.")
+@click.option("--results", type=click.Path(path_type=Path), default="results", show_default=True, help="Of records.")
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=None,
     help="Folder for Figure 2 and the CMC curves.  [default: none; demo: demo-faces]",

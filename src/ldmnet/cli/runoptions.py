@@ -54,7 +54,13 @@ data_options = together(
 training_options = together(
     click.option("--epochs", type=click.IntRange(1), default=None, help="[default: the network's own]"),
     click.option("--lr", type=float, default=None, help="The learning rate.  [default: the network's own]"),
-    click.option("--batch-size", type=click.IntRange(1), default=UserSettings.batch_size, show_default=True),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(1),
+        default=UserSettings.batch_size,
+        show_default=True,
+        help="Samples a step.",
+    ),
     click.option("--seed", default=0, show_default=True, help="Of the split, the weights and the batches."),
 )
 

@@ -38,7 +38,9 @@ OWN_NET = click.option("--net", default=None, help="Repeat the run's network if 
 @data_options
 @training_options
 @method_options
-@click.option("--method", type=click.Choice(METHODS), default=UserSettings.method, show_default=True)
+@click.option(
+    "--method", type=click.Choice(METHODS), default=UserSettings.method, show_default=True, help="The regulariser."
+)
 @click.option("--test-share", type=float, default=0.0, help="Hold out this share of every class.  [default: none]")
 @click.option("--output", type=FOLDER, default="run", show_default=True, help="The run's folder.")
 @click.option("--tensorboard", is_flag=True, help="Also log to the run's folder for TensorBoard.")
@@ -153,10 +155,18 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
     default=",".join(METHODS),
     show_default=True,
     shell_complete=some_of(lambda: METHODS),
+    help="Rows of the table.",
 )
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")
 @click.option("--test-share", type=float, default=0.3, show_default=True, help="Of every class, in each split.")
-@click.option("--format", "style", type=click.Choice(["md", "csv", "json"]), default="md", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["md", "csv", "json"]),
+    default="md",
+    show_default=True,
+    help="How it is written.",
+)
 @click.option("--output", type=FOLDER, default="comparison", show_default=True, help="Keeps records.jsonl.")
 @SNAPSHOTS
 def compare(
@@ -189,7 +199,14 @@ def compare(
 @click.command(epilog=examples("ldmnet export run --format onnx --output flowers.onnx", "ldmnet export run"))
 @RUN
 @OWN_NET
-@click.option("--format", "kind", type=click.Choice(["onnx", "torchscript"]), default="torchscript", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["onnx", "torchscript"]),
+    default="torchscript",
+    show_default=True,
+    help="For which programs.",
+)
 @click.option("--output", type=FILE, default=None, help="[default: model.onnx or model.pt in RUN]")
 def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
     """Write the network with its preprocessing as one file: raw samples in, probabilities out."""
