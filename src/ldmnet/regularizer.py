@@ -258,14 +258,14 @@ class ManifoldRegularizer:
             )
         if len(index) == 0:
             return features.sum()
-        low, high = torch.aminmax(index)
-        if low < 0 or high >= len(target):
-            worst = int(low if low < 0 else high)
-            raise InputError(f"index holds {worst} but the training set has samples 0 to {len(target) - 1}.")
-        rows = self._groups.rank[index.to(target.device)]
+        try:
+            rows = self._groups.rank.index_select(0, index.to(target.device))
+        except (IndexError, RuntimeError) as error:
+            raise _index_error(index, len(target)) from error
         if self._running is not None:
             self._running[rows] = features.detach().to(target.dtype)
-        distance = F.mse_loss(features.to(target.dtype), target[rows], reduction="sum")  # summed: |f - Z - alpha|^2
+        wanted = target.index_select(0, rows)
+        distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
         return distance * (self.mu / (2 * len(index)))  # eqs. (9), (10)
 
     def state_dict(self) -> dict[str, Any]:
@@ -361,6 +361,11 @@ class ManifoldRegularizer:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
+
+
+def _index_error(index: Tensor, n: int) -> InputError:
+    low, high = int(index.min()), int(index.max())
+    return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
 
 
 def fingerprint(inputs: Tensor, groups: Tensor) -> str:

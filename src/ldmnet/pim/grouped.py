@@ -12,10 +12,12 @@ from torch import Tensor
 
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.sparse import row_of_entry
-from ldmnet.pim.solve import Solution, Status, pcg
+from ldmnet.pim.solve import Solution, Status, expected_steps, pcg
 from ldmnet.pim.system import PointIntegralSystem
 
-DENSE_UP_TO = 600  # rows of a group: below, a factorisation beats conjugate gradients
+STEP_COST = 350  # operations of a factorisation in the time of one step of conjugate gradients on one number
+DENSE_UP_TO = 2048  # rows of a group: dense blocks of more take too much memory
+INVERT_UP_TO = 600  # rows: below, a product with the inverse is faster than two triangular solves
 BATCH_ELEMENTS = 64 * 2**20  # entries of the dense blocks at one time
 CHECKED_COLUMNS = 32  # a direct solve's residual is measured on this many
 
@@ -35,9 +37,9 @@ def solve_grouped(
     value = torch.empty_like(v)
     parts: list[Solution] = []
     iterate: list[Tensor] = []  # groups for conjugate gradients, one row of positions each
-    blocks = _DenseBlocks(system)
+    blocks, steps = _DenseBlocks(system), expected_steps(system, tol)
     for size, rows in groups.buckets(BATCH_ELEMENTS):
-        if size > DENSE_UP_TO or size * v.shape[1] == 0:
+        if size * v.shape[1] == 0 or not dense_pays(size, v.shape[1], steps):
             iterate += list(rows)
             continue
         part, failed = blocks.solve(rows, v, tol)
@@ -58,6 +60,11 @@ def solve_grouped(
     )
 
 
+def dense_pays(size: int, columns: int, steps: float) -> bool:
+    """Whether factorising a block takes less time than conjugate gradients of so many steps."""
+    return size <= DENSE_UP_TO and size**2 / 3 + 2 * size * columns <= STEP_COST * steps * columns
+
+
 class _DenseBlocks:
     """The system's diagonal blocks as dense matrices."""
 
@@ -71,30 +78,41 @@ class _DenseBlocks:
         factor, info = torch.linalg.cholesky_ex(A)
         failed = info > 0  # not positive definite
         factor[failed] = torch.eye(A.shape[1], dtype=A.dtype, device=A.device)
-        mean = v[rows].mean(1, keepdim=True)  # constants are kept: take them out, and no digits are lost on them
-        right = v[rows] - mean  # (g, m, columns)
-        b = (system.D[rows][..., None] * right if system.mass == "lumped" else torch.bmm(W, right)) * system.coupling
-        value = torch.bmm(torch.cholesky_inverse(factor), b)
+        b = v[rows]  # (g, m, columns)
+        mean = b.mean(1, keepdim=True)
+        b -= mean  # constants are kept: take them out, and no digits are lost on them
+        if W is None:
+            b *= system.D[rows][..., None]
+        else:
+            b = torch.bmm(W, b)
+        b *= system.coupling
+        if A.shape[1] <= INVERT_UP_TO:
+            value = torch.bmm(torch.cholesky_inverse(factor), b)
+        else:
+            value = torch.cholesky_solve(b, factor)
         checked = slice(None, None, max(1, v.shape[1] // CHECKED_COLUMNS))
         error = torch.linalg.vector_norm(b[..., checked] - torch.bmm(A, value[..., checked]), dim=1)
         whole = b[..., checked] + system.coupling * mean[..., checked] * system.D[rows][..., None]  # c M v
         size = torch.linalg.vector_norm(whole, dim=1)
         residual = error / torch.where(size > 0, size, 1)  # (g, checked columns)
         failed |= (residual > tol).any(1)
-        return Solution(value + mean, Status.CONVERGED, 0, residual[~failed].flatten()), failed
+        return Solution(value.add_(mean), Status.CONVERGED, 0, residual[~failed].flatten()), failed
 
-    def _matrices(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(g, m, m) blocks of the system's matrix and of W."""
+    def _matrices(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(g, m, m) blocks of the system's matrix, and of W where the right-hand side needs it."""
         system = self._system
         W, g, m = system.W, rows.shape[0], rows.shape[1]
-        slot = torch.full((len(W),), -1, dtype=torch.int64, device=rows.device)  # row -> g * m + place
-        slot[rows.flatten()] = torch.arange(g * m, device=rows.device)
-        at = slot[row_of_entry(W)]
-        inside = at >= 0
-        at, to = at[inside], slot[W.col_indices()[inside]]
+        at, to, values = row_of_entry(W), W.col_indices(), W.values()
+        if not torch.equal(rows.flatten(), torch.arange(len(W), device=rows.device)):  # some of the groups
+            slot = torch.full((len(W),), -1, dtype=torch.int64, device=rows.device)  # row -> g * m + place
+            slot[rows.flatten()] = torch.arange(g * m, device=rows.device)
+            at = slot[at]
+            inside = at >= 0
+            at, to, values = at[inside], slot[to[inside]], values[inside]
         dense = torch.zeros(g * m * m, dtype=W.dtype, device=rows.device)
-        dense[at * m + to % m] = W.values()[inside]
+        dense[at * m + to % m] = values
         dense = dense.view(g, m, m)
-        A = system.on_W * dense
+        W_blocks = None if system.mass == "lumped" else dense.clone()
+        A = dense.mul_(system.on_W)
         A.diagonal(dim1=1, dim2=2).add_(system.on_D * system.D[rows])
-        return A, dense
+        return A, W_blocks

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from ldmnet.errors import missing_extra
-from ldmnet.pim.grouped import DENSE_UP_TO
 from ldmnet.records.snapshots import Points, Snapshot
 from ldmnet.records.tables import ORDER
 from ldmnet.report.collect import Group, Run, Series
@@ -445,8 +444,7 @@ def solver(number: int, group: Group) -> Part:
     part.tables.append(plain("How the updates went", head, rows))
     if not any(plot.name.startswith("solver_steps") for plot in part.plots):
         part.notes.append(
-            f"No conjugate gradients were needed: classes of up to {DENSE_UP_TO} samples are solved directly, and the "
-            "control solves nothing."
+            "No conjugate gradients were needed: small classes are solved directly, and the control solves nothing."
         )
     return part
 
