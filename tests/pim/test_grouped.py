@@ -32,6 +32,25 @@ def test_direct_and_iterative_agree_with_a_dense_solve(monkeypatch, mass, dense_
     np.testing.assert_allclose(solution.value.numpy(), expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("triangle", [1, 7, 40, 64])
+def test_triangular_solves_by_blocks_agree_with_a_dense_solve(monkeypatch, mass, triangle):
+    monkeypatch.setattr(grouped, "INVERT_UP_TO", 0)
+    monkeypatch.setattr(grouped, "TRIANGLE", triangle)
+    W, v, groups = sorted_problem()
+    solution = solve_grouped(PointIntegralSystem(W, 0.2, mass), v, groups, tol=1e-13)
+    assert solution.steps == 0
+    expected = solve(W.to_dense().numpy(), v.numpy(), 0.2, mass)
+    np.testing.assert_allclose(solution.value.numpy(), expected, rtol=0, atol=1e-10)
+
+
+def test_factorising_pays_for_small_groups_and_hard_systems():
+    assert grouped.dense_pays(50, 500, 3)
+    assert grouped.dense_pays(1000, 500, 15)
+    assert not grouped.dense_pays(1000, 500, 3)
+    assert not grouped.dense_pays(5400, 500, 1000)
+
+
 @pytest.mark.parametrize("most", [1, 700, 2000])
 def test_batches_do_not_change_the_answer(monkeypatch, most):
     W, v, groups = sorted_problem()

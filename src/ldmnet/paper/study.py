@@ -65,6 +65,7 @@ MNIST_ONLY = (
     Variation("mu x 5", method={"mu": 0.05}),
     Variation("lambda_tilde x 0.2", method={"lambda_tilde": 0.01}),
     Variation("lambda_tilde x 5", method={"lambda_tilde": 0.25}),
+    Variation("no sweep: the features that the batches saw", method={"features": "running"}),
     Variation("update every epoch", method={"epochs_per_update": 1}),
     Variation("update every 4 epochs", method={"epochs_per_update": 4}),
     Variation("per-image contrast", run={"preprocess": "contrast", "pixel_scale": 1 / 64}),
