@@ -2,8 +2,9 @@
 
     python benchmarks/roofline.py --n 7000,54000
 
-The machine's roofs: the rate of a large float32 matrix product, and the bandwidth of a large copy. The neighbours are
-bound by the former, the conjugate gradients by the latter.
+The machine's roofs: the rate of a large float32 matrix product, and the bandwidth of a large copy. A full search is bound
+by the former. Ranking candidates and conjugate gradients are bound by the latter: they are charged with every number that
+they read or write, gathered ones each time, so that a share above one means that the cache served some of them.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ from measure import arguments, medians, show
 from points import class_points
 
 from ldmnet import PointIntegralSystem, pcg, self_tuned_weights
+from ldmnet.graph.candidates import CANDIDATES
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import NeighborSearch
 
-K, D_FEAT = 20, 500
+K, D_FEAT, COUPLING = 20, 500, 10.0
+ARRAYS = 14  # read or written in a step of conjugate gradients
 
 
 def measured(n: int, rounds: int) -> list[dict[str, Any]]:
     inputs, features, labels = class_points(n, d_feat=D_FEAT)
     groups = Groups(labels)
-    search = NeighborSearch(groups, K, inputs)
     features = features[groups.order]
-    system = PointIntegralSystem(self_tuned_weights(search(features)), 10.0, "lumped")
+    ranking = NeighborSearch(groups, K, inputs)
+    neighbors = ranking(features)
+    full = NeighborSearch(groups, K, once=True)
+    system = PointIntegralSystem(self_tuned_weights(neighbors), COUPLING, "lumped")
     blocks = [system.block(a, a + m) for a, m in zip(groups.starts, groups.sizes, strict=True)]
     steps = pcg(blocks[0], features[: groups.sizes[0]]).steps
 
-    def solve() -> None:
+    def iterate() -> None:
         for start, size, block in zip(groups.starts, groups.sizes, blocks, strict=True):
             pcg(block, features[start : start + size])
 
@@ -39,37 +44,31 @@ def measured(n: int, rounds: int) -> list[dict[str, Any]]:
     out = torch.empty_like(long)
     taken = medians(
         {
-            "gemm": lambda: square @ square,
+            "product": lambda: square @ square,
             "copy": lambda: out.copy_(long),
-            "neighbours": lambda: search(features),
-            "solve": solve,
+            "full search": lambda: full(features),
+            "candidates ranked": lambda: ranking(features),
+            "conjugate gradients": iterate,
         },
         rounds,
     )
-    gemm = 2 * 4096**3 / taken["gemm"]
-    bandwidth = 2 * long.nbytes / taken["copy"]
-    flops = sum(2 * m * m * (D_FEAT + 1) for m in groups.sizes)
+    roof = {"GFLOP/s": 2 * 4096**3 / taken["product"] / 1e9, "GB/s": 2 * long.nbytes / taken["copy"] / 1e9}
     entries = system.W.values().numel()
-    # what conjugate gradients must move at least: five arrays read or written a step, and W once a chunk of columns
-    traffic = (steps + 1) * (5 * features.nbytes + entries * 8)
-    return [
-        {"n": n, "phase": "machine: product", "seconds": taken["gemm"], "rate": f"{gemm / 1e9:.0f} GFLOP/s"},
-        {"n": n, "phase": "machine: copy", "seconds": taken["copy"], "rate": f"{bandwidth / 1e9:.1f} GB/s"},
-        {
-            "n": n,
-            "phase": "neighbours",
-            "seconds": taken["neighbours"],
-            "rate": f"{flops / taken['neighbours'] / 1e9:.0f} GFLOP/s",
-            "share of the roof": flops / taken["neighbours"] / gemm,
-        },
-        {
-            "n": n,
-            "phase": f"conjugate gradients, {steps} steps",
-            "seconds": taken["solve"],
-            "rate": f"{traffic / taken['solve'] / 1e9:.1f} GB/s",
-            "share of the roof": traffic / taken["solve"] / bandwidth,
-        },
+    work = {  # in units of 1e9
+        "full search": ("GFLOP/s", sum(2 * m * m * (D_FEAT + 1) for m in groups.sizes) / 1e9),
+        "candidates ranked": ("GB/s", n * CANDIDATES * (D_FEAT + 3) * 4 / 1e9),
+        # a step gathers a row of p for each entry of W, and reads or writes arrays of the features' size
+        "conjugate gradients": ("GB/s", steps * (entries * (D_FEAT * 4 + 12) + ARRAYS * features.nbytes) / 1e9),
+    }
+    rows: list[dict[str, Any]] = [
+        {"n": n, "phase": f"the machine: {name}", "seconds": taken[name], "rate": roof[unit], "unit": unit}
+        for name, unit in (("product", "GFLOP/s"), ("copy", "GB/s"))
     ]
+    for name, (unit, amount) in work.items():
+        rate = amount / taken[name]
+        row = {"n": n, "phase": name, "seconds": taken[name], "rate": rate, "unit": unit}
+        rows.append({**row, "share of the roof": rate / roof[unit]})
+    return rows
 
 
 def main() -> None:
