@@ -2,9 +2,9 @@
 
     python benchmarks/roofline.py --n 7000,54000
 
-The machine's roofs: the rate of a large float32 matrix product, and the bandwidth of a large copy. A full search is bound
-by the former. Ranking candidates and conjugate gradients are bound by the latter: they are charged with every number that
-they read or write, gathered ones each time, so that a share above one means that the cache served some of them.
+The machine's roofs: the rate of a large float32 matrix product, and the bandwidth of a large copy. A full search is
+bound by the former. Ranking candidates and conjugate gradients are bound by the latter: they are charged with every
+number that they read or write, gathered ones each time, so that a share above one means that the cache served some.
 """
 
 from __future__ import annotations
