@@ -21,9 +21,10 @@ from ldmnet.errors import DataError, MissingExtraError
 from ldmnet.paper.presets import classification_runs
 from ldmnet.records import execute, snapshots
 from ldmnet.records.snapshots import FORMAT, read_snapshots, snapshot_epochs, thumbnails
+from ldmnet.records.tables import ORDER
 from ldmnet.report import page, write_report
 from ldmnet.report.collect import collect, groups_of
-from ldmnet.report.plots import effective_dimension, project
+from ldmnet.report.features import effective_dimension, project
 from made_runs import CLASSES, EPOCHS, make_comparison, make_record, make_training, write_records
 from words import exactly
 
@@ -148,6 +149,14 @@ def test_headings_tables_and_figures_say_what_they_are(compared):
 
 def test_the_same_runs_give_the_same_page(comparison, compared, tmp_path):
     assert write_report([comparison], tmp_path / "again.html").read_text(encoding="utf-8") == compared.source
+
+
+def test_every_row_of_a_table_has_a_colour_of_its_own():
+    folder = Path(page.__file__).parent
+    light = (folder / "style.css").read_text().split("@media", 1)[0]
+    colours = re.findall(r"--line-(\d+): (#\w{6})", light)
+    assert len({value for _, value in colours}) == len(colours) >= len(ORDER)
+    assert f"const LINES = {len(colours)};" in (folder / "page.js").read_text()
 
 
 def test_colours_have_contrast_in_both_schemes():

@@ -14,7 +14,10 @@ from typing import Any
 from ldmnet.errors import DataError, InputError, missing_extra
 from ldmnet.records.files import write_atomically
 from ldmnet.report.collect import Group, Run, collect, groups_of
-from ldmnet.report.plots import Part, Plot, curves, features, solver
+from ldmnet.report.curves import curves
+from ldmnet.report.features import features
+from ldmnet.report.plots import Part, Plot
+from ldmnet.report.solver import solver
 from ldmnet.report.tables import results, settings
 
 MOST_BYTES = 15_000_000
