@@ -25,6 +25,7 @@ from points import class_points
 
 from ldmnet import ManifoldRegularizer
 from ldmnet.graph.neighbors import SearchKind
+from ldmnet.records.figures import pyplot
 
 D_IN, D_FEAT = 64, 64
 
@@ -68,11 +69,7 @@ def exponents(rows: list[dict[str, Any]]) -> None:
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
     """Seconds and memory against n, with the slope of proportional growth."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.4), layout="constrained")
     n = [row["n"] for row in rows]
     for what, marker in (("first update, s", "s"), ("update, s", "o")):

@@ -30,6 +30,7 @@ from ldmnet import PointIntegralSystem, self_tuned_weights
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import Neighbors, NeighborSearch
 from ldmnet.pim import solve_grouped
+from ldmnet.records.figures import pyplot
 
 K = 20
 
@@ -192,11 +193,7 @@ def measured(n: int, rounds: int, paper: bool, coupling: float) -> list[dict[str
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
     """Bars of seconds, one panel a size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     sizes = list(dict.fromkeys(row["n"] for row in rows))
     most = max(sum(row["n"] == n for row in rows) for n in sizes)
     figure, panels = plt.subplots(

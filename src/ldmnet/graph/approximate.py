@@ -8,13 +8,12 @@ are widened by the neighbours of neighbours, and if that is not enough made anew
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ldmnet.graph.sparse import csr
+from ldmnet.graph.candidates import CANCELLATION, FullSearch, listed_distances
 from ldmnet.seeds import generator
 
 LISTED = 48  # points on a list
@@ -34,6 +33,7 @@ class ApproximateSearch:
     """Repeated approximate search among the m points of one group.
 
     Args:
+        full: how to search in full.
         fixed: (m, d_in) the coordinates that stay, or None.
         seed: of the sample and the centres.
 
@@ -41,7 +41,8 @@ class ApproximateSearch:
         recall: the share of the sample's neighbours that the last search found.
     """
 
-    def __init__(self, fixed: Tensor | None, seed: int = 0) -> None:
+    def __init__(self, full: FullSearch, fixed: Tensor | None, seed: int = 0) -> None:
+        self._full = full
         self._fixed = None if fixed is None else fixed - fixed.mean(0)
         self._seed = seed
         self._searches = 0
@@ -63,7 +64,7 @@ class ApproximateSearch:
         self._searches += 1
         if self._lists is None:
             self._start(moving)
-        truth = self._truth(moving, rows, k)
+        truth = self._full(self._points(moving), None, k, rows)[1][:, -1]  # the k-th neighbours' distances
         for mend in (self._widen, self._restart, self._widen, self._restart, self._widen, None):
             index, distance = self._nearest(moving, k)
             self.recall = float((distance[rows] <= truth[:, None] * (1 + SAME)).double().mean())
@@ -99,22 +100,23 @@ class ApproximateSearch:
         nearest, place = squared.topk(k, dim=1, largest=False, sorted=True)
         return self._lists.gather(1, place), nearest.sqrt_()
 
-    def _truth(self, moving: Tensor, rows: Tensor, k: int) -> Tensor:
-        """The distance of the k-th neighbour of some points, by a full search."""
-        points = self._points(moving)
-        exact = torch.cdist(points[rows], points, compute_mode="use_mm_for_euclid_dist")
-        exact[torch.arange(len(rows), device=rows.device), rows] = torch.inf
-        nearest = exact.topk(k, dim=1, largest=False).indices
-        return (points[rows, None] - points[nearest]).square().sum(2).amax(1).sqrt()
-
     def _start(self, moving: Tensor) -> None:
         """First lists: by a full search where the group is not too large, else from a partition."""
         points = self._points(moving)
         cells = round(len(points) / CELL)
         if len(points) <= FULL_UP_TO or 2 * self._probes >= cells:
-            self._take(_search_all(points))
+            self._take(self._listed(points, None))
         else:
-            self._take(_search_cells(points, cells, self._probes, generator(self._seed, f"cells {self._probes}")))
+            draw = generator(self._seed, f"cells {self._probes}")
+            lists, few = _search_cells(points, cells, self._probes, draw)
+            if len(few):
+                lists[few] = self._listed(points, few)
+            self._take(lists)
+
+    def _listed(self, points: Tensor, rows: Tensor | None) -> Tensor:
+        """The nearest of each point, or of some, by a full search, ascending by index."""
+        index, _ = self._full(points, None, min(LISTED, len(points) - 1), rows)
+        return index.sort(1).values
 
     def _restart(self, moving: Tensor) -> None:
         self._probes *= 2
@@ -141,19 +143,12 @@ class ApproximateSearch:
 
 
 def _squared(points: Tensor, lists: Tensor, rows: slice = slice(None)) -> Tensor:
-    """Squared distances of each row's point to the points on its list, (r, L)."""
-    square = points.square().sum(1)
-    count, width = lists.shape
-    starts = torch.arange(0, count * width + 1, width, device=lists.device)
-    pattern = csr(starts, lists.flatten(), points.new_zeros(count * width), count, len(points))
-    dots = torch.sparse.sampled_addmm(pattern, points[rows], points.T, beta=0.0).values().view(count, width)
-    size = square[rows, None] + square[lists]
-    squared: Tensor = size - 2 * dots
-    row, slot = torch.nonzero(squared < 0.01 * size, as_tuple=True)  # the subtraction cancelled
+    """Squared distances of each row's point to those on its list, (r, L), from differences where they cancelled."""
+    squared, size = listed_distances(points, lists, rows)
+    row, slot = torch.nonzero(squared < CANCELLATION * size, as_tuple=True)
     if len(row):
         here = points[rows]
-        chunk = max(1, BLOCK // points.shape[1])
-        for some in torch.split(torch.arange(len(row), device=row.device), chunk):
+        for some in torch.split(torch.arange(len(row), device=row.device), max(1, BLOCK // points.shape[1])):
             apart = here[row[some]] - points[lists[row[some], slot[some]]]
             squared[row[some], slot[some]] = apart.square_().sum(1)
     return squared
@@ -182,8 +177,12 @@ def _closest(points: Tensor, centres: Tensor, k: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _search_cells(points: Tensor, count: int, probes: int, draw: torch.Generator) -> Tensor:
-    """The LISTED nearest of each point within the `probes` of `count` cells closest to it, ascending by index."""
+def _search_cells(points: Tensor, count: int, probes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The LISTED nearest of each point within the `probes` of `count` cells closest to it, ascending by index.
+
+    Returns:
+        (m, LISTED) lists, and the rows whose cells hold fewer points than that.
+    """
     m = len(points)
     closest = _closest(points, _centres(points, count, draw), probes)
     inside, size = torch.argsort(closest[:, 0], stable=True), torch.bincount(closest[:, 0], minlength=count)
@@ -205,26 +204,4 @@ def _search_cells(points: Tensor, count: int, probes: int, draw: torch.Generator
     reduced, index = reduced.view(m, -1), index.view(m, -1)
     nearest, place = reduced.topk(min(LISTED, m - 1), dim=1, largest=False, sorted=False)
     lists = index.gather(1, place).to(torch.int64).sort(1).values
-    few = torch.nonzero(nearest.isinf().any(1)).squeeze(1)  # tiny cells do not fill a list
-    if len(few):
-        lists[few] = _search_all(points, few)
-    return lists
-
-
-def _search_all(points: Tensor, rows: Tensor | None = None) -> Tensor:
-    """The LISTED nearest of each point, or of some, ascending by index."""
-    square = points.square().sum(1)
-    width = min(LISTED, len(points) - 1)
-    parts = []
-    rows = torch.arange(len(points), device=points.device) if rows is None else rows
-    for some in torch.split(rows, max(1, BLOCK // len(points))):
-        reduced = torch.addmm(square, points[some], points.T, alpha=-2)
-        reduced[torch.arange(len(some), device=rows.device), some] = torch.inf
-        parts.append(reduced.topk(width, dim=1, largest=False, sorted=False).indices.sort(1).values)
-    return torch.cat(parts)
-
-
-def mean_recall(searches: dict[int, ApproximateSearch]) -> float:
-    """Over the groups that are searched approximately; 1 if none is."""
-    found = [search.recall for search in searches.values()]
-    return math.fsum(found) / len(found) if found else 1.0
+    return lists, torch.nonzero(nearest.isinf().any(1)).squeeze(1)  # tiny cells do not fill a list

@@ -17,6 +17,7 @@ from ldmnet.graph.sparse import csr
 
 CANDIDATES = 48
 REBUILD_SHARE = 0.1  # of the points: when more than these fail, the whole group gets new lists
+CANCELLATION = 0.01  # below this share of |a|^2 + |b|^2 a squared distance is computed again, directly
 ROUNDING = 1e-5  # how much nearer, relatively, the k-th must be
 
 # (points (m, d) centred, base (m, m) or None, k, rows (r,) or None for all) -> (r, k) indices and distances, ascending
@@ -78,15 +79,25 @@ def _nearest(points: Tensor, base: Tensor | None, lists: Tensor, k: int, rows: T
     Each distance depends on its two points alone, not on who else is on the list, so that the answer does not depend
     on how the list came about.
     """
-    square = points.square().sum(1)
-    here = points if rows is None else points[rows]
-    own = square if rows is None else square[rows]
-    count, width = lists.shape
-    starts = torch.arange(0, count * width + 1, width, device=lists.device)
-    pattern = csr(starts, lists.flatten(), points.new_zeros(count * width), count, len(points))
-    dots = torch.sparse.sampled_addmm(pattern, here, points.T, beta=0.0).values().view(count, width)
-    squared = own[:, None] + square[lists] - 2 * dots
+    squared, _ = listed_distances(points, lists, slice(None) if rows is None else rows)
     if base is not None:
         squared += base.gather(1, lists) if rows is None else base[rows].gather(1, lists)
     squared, by_distance = squared.sort(dim=1, stable=True)
     return lists.gather(1, by_distance[:, :k]), squared[:, :k].contiguous()
+
+
+def listed_distances(points: Tensor, lists: Tensor, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+    """Squared distances of some points to those on their lists, and |a|^2 + |b|^2, what they were subtracted from.
+
+    Args:
+        points: (m, d), centred.
+        lists: (r, L) indices.
+        rows: which r points the lists belong to.
+    """
+    square = points.square().sum(1)
+    count, width = lists.shape
+    starts = torch.arange(0, count * width + 1, width, device=lists.device)
+    pattern = csr(starts, lists.flatten(), points.new_zeros(count * width), count, len(points))
+    dots = torch.sparse.sampled_addmm(pattern, points[rows], points.T, beta=0.0).values().view(count, width)
+    size = square[rows, None] + square[lists]
+    return size - 2 * dots, size

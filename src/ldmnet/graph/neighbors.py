@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
-from ldmnet.graph.approximate import LISTED, ApproximateSearch, mean_recall
-from ldmnet.graph.candidates import CANDIDATES, CandidateSearch
+from ldmnet.graph.approximate import LISTED, ApproximateSearch
+from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch
 from ldmnet.graph.groups import Groups, checked_groups
 
 SearchKind = Literal["exact", "auto"]
@@ -25,7 +25,6 @@ AUTO_FROM = 4096  # points in a group: from here on "auto" searches approximatel
 BLOCK_BYTES = 64 * 2**20  # what one block of the distance matrix may take
 CACHE_BYTES = 2 * 2**30  # what the inputs' part of the distances may take
 CANDIDATES_FROM = 512  # points in a group: below, a full search is as fast as one among candidates
-CANCELLATION = 0.01  # below this share of |a|^2 + |b|^2 a squared distance is computed again, directly
 NEAR_COPY_ROW = 1e-3  # below this share float32 cannot tell neighbours apart: the row is searched again in float64
 NEAR_COPY = 1e-6  # below this share float64's own product is not exact enough
 
@@ -96,7 +95,7 @@ class NeighborSearch:
             for start, size in zip(groups.starts, groups.sizes, strict=True):
                 if size >= AUTO_FROM:
                     fixed = None if inputs is None else inputs[groups.order[start : start + size]]
-                    self._approximate[start] = ApproximateSearch(fixed, seed=start)
+                    self._approximate[start] = ApproximateSearch(_full, fixed, seed=start)
         cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
         if inputs is not None and cached * inputs.element_size() <= CACHE_BYTES:
             self._cache = {}
@@ -133,7 +132,8 @@ class NeighborSearch:
     @property
     def recall(self) -> float:
         """The share of the neighbours that the last search found, on samples of the groups searched approximately."""
-        return mean_recall(self._approximate)
+        found = [search.recall for search in self._approximate.values()]
+        return math.fsum(found) / len(found) if found else 1.0
 
     def state(self) -> dict[int, dict[str, Any]]:
         """What approximate searches remember, by group; an exact search does not depend on what was before it."""
