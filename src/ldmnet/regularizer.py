@@ -223,6 +223,7 @@ class ManifoldRegularizer:
                 self.sigma_neighbor,
                 symmetrize=self.symmetrize,
                 self_weight=self.self_weight,
+                cuts=self._groups.starts[1:],
             )
             system = PointIntegralSystem(W, self.coupling, self.mass)
             built = time.perf_counter()

@@ -201,3 +201,17 @@ def test_neighbors_made_by_hand_are_welcome():
     found = Neighbors(torch.tensor([[1], [-1]]), torch.tensor([[2.0], [torch.inf]]))
     W = dense(heat_weights(found, 1.0))
     np.testing.assert_allclose(W.numpy(), [[1, np.exp(-1)], [np.exp(-1), 1]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("symmetrize", ["max", "mean"])
+def test_a_graph_made_in_parts_is_the_same(monkeypatch, symmetrize):
+    groups = torch.tensor([0] * 9 + [1] * 3 + [2] + [3] * 14 + [4] * 6)
+    found = knn(cloud(len(groups)), 5, groups)
+    cuts = [9, 12, 13, 27]
+    whole = self_tuned_weights(found, 3, symmetrize=symmetrize)
+    for least in (1, 4, 10):
+        monkeypatch.setattr("ldmnet.graph.weights.BLOCK", least)
+        parts = self_tuned_weights(found, 3, symmetrize=symmetrize, cuts=cuts)
+        assert torch.equal(parts.crow_indices(), whole.crow_indices())
+        assert torch.equal(parts.col_indices(), whole.col_indices())
+        torch.testing.assert_close(parts.values(), whole.values(), rtol=1e-14, atol=0)

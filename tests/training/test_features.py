@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from clouds import cloud
-from ldmnet import IndexedDataset, InputError, sweep
+from ldmnet import IndexedDataset, InputError, Method, TrainSettings, fit, sweep
 from ldmnet.networks import initialize, mlp, set_dropout
 from ldmnet.training import FeatureTap, evaluate
 from words import exactly
@@ -150,3 +150,31 @@ def test_indexed_dataset_says_which_sample_it_gives():
     for index, x_b, y_b in DataLoader(data, batch_size=5, shuffle=True):
         assert torch.equal(index, y_b)
         assert torch.equal(x_b, x[index])
+
+
+def test_several_layers_are_joined_in_the_order_of_their_names():
+    model = mlp(5, 3, (4, 6))
+    x = torch.randn(7, 5)
+    with FeatureTap(model, ("features", "features.2")) as tap:
+        out, both = tap(x)
+    hidden = torch.relu(x @ model.features[1].weight.T + model.features[1].bias)
+    torch.testing.assert_close(both, torch.cat([model.features(x), hidden], 1))
+    torch.testing.assert_close(out, model(x))
+    torch.testing.assert_close(sweep(model, x, layer=["features", "features.2"]), both.detach())
+
+
+@pytest.mark.parametrize("layer", [(), ("features", "features")])
+def test_layers_that_cannot_be_joined(layer):
+    with pytest.raises(InputError, match="layer must be a layer's name or several different ones"):
+        FeatureTap(mlp(5, 3, (4,)), layer)
+
+
+def test_a_network_trains_with_two_layers_regularised():
+    x, y = torch.randn(24, 5, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
+    settings = TrainSettings(epochs=2, lr=0.01)
+    method = Method("ldmnet", mu=0.1, lambda_tilde=0.5, n_neighbors=5, sigma_neighbor=3)
+    fitted = fit(
+        mlp(5, 3, (4, 6)), (x, y), method=method, settings=settings, layer=("features.2", "features"), progress=False
+    )
+    assert fitted.regularizer is not None
+    assert fitted.regularizer.target.shape == (24, 10)

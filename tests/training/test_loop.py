@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from clouds import cloud
-from ldmnet import DivergenceError, InputError, ManifoldRegularizer, Method, TrainSettings, fit
+from ldmnet import DivergenceError, InputError, ManifoldRegularizer, Method, NumericalWarning, TrainSettings, fit
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.seeds import generator
 from ldmnet.training.stability import feature_curvature, largest_stable_mu, stable_mu
@@ -162,7 +162,7 @@ def test_one_forward_pass_a_batch(name):
     run(METHODS[name], model)
     assert len(training) == 4 * math.ceil(N / 16)
     sweeps = 2 if name in ("control", "ldmnet") else 0
-    assert len(evaluating) == sweeps + 1  # and one for the final training loss
+    assert len(evaluating) == sweeps + 2  # the final training loss, and a look whether the network lives
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -497,3 +497,17 @@ def test_bfloat16_trains_close_to_float32_and_keeps_single_precision_where_it_ma
 def test_an_unknown_precision_is_refused():
     with pytest.raises(InputError, match=exactly("precision must be float32 or bfloat16, got 'half'.")):
         TrainSettings(precision="half")
+
+
+def test_a_network_whose_relus_are_all_at_zero_is_reported():
+    model = mlp(4, 2, (8,))
+    with torch.no_grad():
+        model.features[1].bias.fill_(-1e3)
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    with pytest.warns(NumericalWarning, match="has died"):
+        fit(model, (x, y), settings=TrainSettings(epochs=1), progress=False)
+
+
+def test_a_network_that_lives_is_not(recwarn):
+    fit(mlp(4, 2, (8,)), (torch.randn(20, 4), torch.arange(20) % 2), settings=TrainSettings(epochs=1), progress=False)
+    assert not recwarn.list

@@ -6,6 +6,7 @@ same weight seen from either end and the maximum is the union of the two directe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -17,10 +18,16 @@ from ldmnet.graph.sparse import csr
 
 Symmetrize = Literal["max", "mean"]
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
+BLOCK = 2**16  # rows, at least, that are made symmetric at a time, where no edge leaves them
 
 
 def self_tuned_weights(
-    neighbors: Neighbors, sigma_neighbor: int = 10, *, symmetrize: Symmetrize = "max", self_weight: float = 1.0
+    neighbors: Neighbors,
+    sigma_neighbor: int = 10,
+    *,
+    symmetrize: Symmetrize = "max",
+    self_weight: float = 1.0,
+    cuts: Sequence[int] = (),
 ) -> Tensor:
     """W of eq. (23): exp(-|p - q|^2 / (sigma(p) sigma(q))), sigma the distance to a near neighbour.
 
@@ -30,14 +37,19 @@ def self_tuned_weights(
             fewer, the farthest does.
         symmetrize: "max" keeps an edge's weight if either end chose the other; "mean" halves it if only one did.
         self_weight: W_ii.
+        cuts: ascending rows that no edge crosses, as where a group ends: large graphs are then made in parts that
+            the processor's cache can hold. W is the same.
 
     Returns:
         (n, n) sparse CSR, symmetric.
     """
     sigma = local_scale(neighbors, sigma_neighbor)
-    rows, cols, distance = _edges(neighbors)
-    scaled = (distance / sigma[rows]) * (distance / sigma[cols])
-    return _symmetric(rows, cols, torch.exp(-scaled), len(sigma), symmetrize, self_weight)  # eq. (23)
+
+    def kernel(rows: Tensor, cols: Tensor, distance: Tensor) -> Tensor:
+        scaled = (distance / sigma[rows]) * (distance / sigma[cols])
+        return torch.exp(-scaled)  # eq. (23)
+
+    return _assembled(neighbors, kernel, symmetrize, self_weight, cuts)
 
 
 def heat_weights(neighbors: Neighbors, t: float) -> Tensor:
@@ -52,8 +64,7 @@ def heat_weights(neighbors: Neighbors, t: float) -> Tensor:
     """
     if not t > 0:
         raise InputError(f"t must be above zero, got {t}.")
-    rows, cols, distance = _edges(neighbors)
-    return _symmetric(rows, cols, torch.exp(-distance.square() / (4 * t)), len(neighbors.index))  # eq. (20)
+    return _assembled(neighbors, lambda rows, cols, distance: torch.exp(-distance.square() / (4 * t)))  # eq. (20)
 
 
 def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
@@ -71,19 +82,54 @@ def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
     return torch.maximum(sigma, floor).clamp(min=torch.finfo(sigma.dtype).tiny ** 0.5)
 
 
-def _edges(neighbors: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
-    """The directed edges (from, to, distance), padding left out."""
-    present = neighbors.index >= 0
-    rows = torch.arange(len(present), device=present.device)[:, None].expand_as(present)[present]
-    return rows, neighbors.index[present], neighbors.distance[present]
+def _assembled(
+    neighbors: Neighbors,
+    kernel: Callable[[Tensor, Tensor, Tensor], Tensor],
+    symmetrize: Symmetrize = "max",
+    self_weight: float = 1.0,
+    cuts: Sequence[int] = (),
+) -> Tensor:
+    """W from the weights that a kernel gives to edges (from, to, distance)."""
+    if symmetrize not in ("max", "mean"):
+        raise InputError(f"symmetrize must be 'max' or 'mean', got {symmetrize!r}.")
+    n = len(neighbors.index)
+    counts, columns, values = [], [], []
+    for start, stop in _blocks(cuts, n):
+        rows, cols, distance = _edges(neighbors, start, stop)
+        weight = kernel(rows, cols, distance)
+        count, col, value = _symmetric(rows - start, cols - start, weight, stop - start, symmetrize, self_weight)
+        counts.append(count)
+        columns.append(col + start)
+        values.append(value)
+    row_start = torch.zeros(n + 1, dtype=torch.int64, device=neighbors.index.device)
+    torch.cumsum(torch.cat(counts), 0, out=row_start[1:])
+    return csr(row_start, torch.cat(columns), torch.cat(values), n)
+
+
+def _blocks(cuts: Sequence[int], n: int) -> Iterator[tuple[int, int]]:
+    """Rows (start, stop) between cuts, as few as have `BLOCK` rows each."""
+    start = 0
+    for cut in cuts:
+        if cut - start >= BLOCK and n - cut >= BLOCK:
+            yield start, cut
+            start = cut
+    yield start, n
+
+
+def _edges(neighbors: Neighbors, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The directed edges (from, to, distance) of some rows, padding left out."""
+    index, distance = neighbors.index[start:stop], neighbors.distance[start:stop]
+    present = index >= 0
+    rows = torch.arange(start, stop, device=present.device)[:, None].expand_as(present)
+    if bool(present.all()):
+        return rows.flatten(), index.flatten(), distance.flatten()
+    return rows[present], index[present], distance[present]
 
 
 def _symmetric(
-    rows: Tensor, cols: Tensor, weight: Tensor, n: int, symmetrize: Symmetrize = "max", self_weight: float = 1.0
-) -> Tensor:
-    """The union of an edge list with its transpose, and the diagonal, as sorted CSR."""
-    if symmetrize not in ("max", "mean"):
-        raise InputError(f"symmetrize must be 'max' or 'mean', got {symmetrize!r}.")
+    rows: Tensor, cols: Tensor, weight: Tensor, n: int, symmetrize: Symmetrize, self_weight: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The union of an edge list with its transpose, and the diagonal: entries a row, columns, values."""
     everyone = torch.arange(n, device=rows.device)
     key = torch.cat([rows * n + cols, cols * n + rows, everyone * (n + 1)])
     weight = torch.cat([weight, weight, weight.new_full((n,), self_weight)])
@@ -94,5 +140,5 @@ def _symmetric(
     if symmetrize == "mean":
         chosen_by = torch.diff(first.nonzero().squeeze(1), append=first.new_full((1,), len(first), dtype=torch.int64))
         weight = torch.where(key % (n + 1) == 0, weight, weight * chosen_by / 2)
-    row_start = torch.searchsorted(key, torch.arange(n + 1, device=key.device) * n)
-    return csr(row_start, key % n, weight, n)
+    row = key // n
+    return torch.bincount(row, minlength=n), key - row * n, weight

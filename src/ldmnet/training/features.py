@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from ldmnet.errors import InputError
+
+Layer = str | Sequence[str]  # the name of the feature layer, or the names of several, whose outputs are joined
 
 
 class IndexedDataset(Dataset[tuple[int, Any, Any]]):
@@ -37,37 +40,50 @@ class FeatureTap:
 
     Args:
         model: any module.
-        layer: a name from `model.named_modules()`.
+        layer: a name from `model.named_modules()`, or several: their outputs are then joined, in that order.
     """
 
-    def __init__(self, model: nn.Module, layer: str) -> None:
+    def __init__(self, model: nn.Module, layer: Layer) -> None:
         self._model = model
-        self._module = named_layer(model, layer)
-        self._layer = layer
-        self._seen: Tensor | None = None
+        self._modules = {name: named_layer(model, name) for name in layer_names(layer)}
+        self._seen: dict[str, Tensor] = {}
 
     def __enter__(self) -> FeatureTap:
-        self._hook = self._module.register_forward_hook(self._keep)
+        with ExitStack() as hooks:
+            for name, module in self._modules.items():
+                hook = module.register_forward_hook(partial(self._keep, name))
+                hooks.callback(hook.remove)
+            self._hooks = hooks.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._hook.remove()
-        self._seen = None
+        self._hooks.close()
+        self._seen.clear()
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The model's output and the layer's, flattened to (b, d_feat), from one forward pass."""
-        self._seen = None
+        self._seen.clear()
         out = self._model(x)
-        if self._seen is None:
-            raise InputError(f"the layer {self._layer!r} did not run in the model's forward pass.")
-        return out, self._seen.flatten(1)
+        for name in self._modules:
+            if name not in self._seen:
+                raise InputError(f"the layer {name!r} did not run in the model's forward pass.")
+        parts = [self._seen[name].flatten(1) for name in self._modules]
+        return out, parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-    def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _keep(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
         if not isinstance(output, Tensor):
-            raise InputError(f"the layer {self._layer!r} gives a {type(output).__name__}, not a tensor.")
-        self._seen = output
+            raise InputError(f"the layer {name!r} gives a {type(output).__name__}, not a tensor.")
+        self._seen[name] = output
+
+
+def layer_names(layer: Layer) -> list[str]:
+    """The names of one or several layers."""
+    names = [layer] if isinstance(layer, str) else list(layer)
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"layer must be a layer's name or several different ones, got {layer!r}.")
+    return names
 
 
 def named_layer(model: nn.Module, layer: str) -> nn.Module:
@@ -80,7 +96,7 @@ def named_layer(model: nn.Module, layer: str) -> nn.Module:
 
 
 @torch.no_grad()
-def sweep(module: nn.Module, inputs: Tensor, *, layer: str | None = None, batch_size: int = 500) -> Tensor:
+def sweep(module: nn.Module, inputs: Tensor, *, layer: Layer | None = None, batch_size: int = 500) -> Tensor:
     """The features of a whole data set, in its order.
 
     Runs in eval mode (DropOut off) and without gradients; the training mode is put back afterwards.
@@ -88,7 +104,7 @@ def sweep(module: nn.Module, inputs: Tensor, *, layer: str | None = None, batch_
     Args:
         module: the network.
         inputs: (n, ...).
-        layer: a named layer's output, or None for the module's own.
+        layer: a named layer's output, or several layers' side by side, or None for the module's own.
         batch_size: samples a pass.
 
     Returns:

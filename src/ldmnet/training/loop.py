@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from ldmnet.errors import DivergenceError, InputError
+from ldmnet.errors import DivergenceError, InputError, NumericalWarning
 from ldmnet.networks import set_dropout
 from ldmnet.regularizer import ManifoldRegularizer, fingerprint
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.checkpoint import load_checkpoint, save_checkpoint
-from ldmnet.training.features import FeatureTap, evaluate, named_layer, sweep
+from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import EpochBar, OnEpoch
@@ -103,7 +104,7 @@ def fit(
     *,
     method: Method | None = None,
     settings: TrainSettings | None = None,
-    layer: str = "features",
+    layer: Layer = "features",
     validation: Data | None = None,
     test: Data | None = None,
     checkpoint: str | Path | None = None,
@@ -117,7 +118,7 @@ def fit(
         data: the training set, `(inputs, labels)` or a data set of such pairs, which is read once.
         method: the regularisation; none unless given.
         settings: SGD's numbers; the paper's unless given.
-        layer: the name of the model's feature layer.
+        layer: the name of the model's feature layer; or several names, whose outputs are joined.
         validation: data to report on after every epoch.
         test: data to report on at the end.
         checkpoint: a file to write checkpoints to; if it is there already, training goes on from it, bit for bit
@@ -130,7 +131,8 @@ def fit(
     """
     method, settings = method or Method(), settings or TrainSettings()
     device = next(model.parameters()).device
-    named_layer(model, layer)
+    for name in layer_names(layer):
+        named_layer(model, name)
     x, y = as_tensors(data, "data", device)
     if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
@@ -154,7 +156,7 @@ def fit(
             weight_decay=method.torch_weight_decay,
         ),
         draw=generator(settings.seed, "batches"),
-        settings_saved={**asdict(settings), **asdict(method), "layer": layer},
+        settings_saved={**asdict(settings), **asdict(method), "layer": ",".join(layer_names(layer))},
         checkpoint=None if checkpoint is None else Path(checkpoint),
     )
     if run.checkpoint is not None:
@@ -168,12 +170,25 @@ def fit(
         else:
             with bar:
                 _train(run, held_out, bar)
+    _warn_if_dead(model, x, layer)
     result = Fit(model, method, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds)
     if test is not None:
         started = time.perf_counter()
         result.test_loss, result.test_accuracy = evaluate(model, *as_tensors(test, "test", device))
         run.seconds["test"] = time.perf_counter() - started
     return result
+
+
+def _warn_if_dead(model: nn.Module, x: Tensor, layer: Layer) -> None:
+    """Say so if the features no longer depend on the input: a step was too large, though nothing is infinite."""
+    some = sweep(model, x[:: max(1, len(x) // 100)], layer=layer)
+    if len(some) > 1 and bool((some == some[0]).all()):
+        warnings.warn(
+            "the network has died: its features are the same for every sample, as when every ReLU is at zero. Lower "
+            "lr (or mu, where there is a penalty) and train again.",
+            NumericalWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass
@@ -183,7 +198,7 @@ class _Run:
     model: nn.Module
     x: Tensor
     y: Tensor
-    layer: str
+    layer: Layer
     settings: TrainSettings
     regularizer: ManifoldRegularizer | None
     optimizer: torch.optim.SGD

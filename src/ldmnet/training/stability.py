@@ -10,16 +10,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ldmnet.training.features import FeatureTap, evaluating
+from ldmnet.training.features import FeatureTap, Layer, evaluating
 
 
-def feature_curvature(model: nn.Module, inputs: Tensor, layer: str, *, rounds: int = 12) -> float:
+def feature_curvature(model: nn.Module, inputs: Tensor, layer: Layer, *, rounds: int = 12) -> float:
     """The largest eigenvalue of the mean over a batch of J'J, by power iteration.
 
     Args:
         model: the network, left as it was.
         inputs: a batch, (b, ...).
-        layer: the feature layer's name.
+        layer: the feature layer's name, or several.
         rounds: power iterations.
     """
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -47,7 +47,9 @@ def largest_stable_mu(curvature: float, lr: float, momentum: float) -> float:
     return 2 * (1 + momentum) / (lr * max(curvature, 1e-30))
 
 
-def stable_mu(model: nn.Module, inputs: Tensor, layer: str, lr: float, momentum: float, batch_size: int = 100) -> float:
+def stable_mu(
+    model: nn.Module, inputs: Tensor, layer: Layer, lr: float, momentum: float, batch_size: int = 100
+) -> float:
     """The largest mu that SGD can follow on a network as it is, from a batch spread evenly over the inputs."""
     batch = inputs[:: max(1, len(inputs) // batch_size)][:batch_size]
     return largest_stable_mu(feature_curvature(model, batch, layer), lr, momentum)
