@@ -9,6 +9,7 @@ import torch
 
 from clouds import cloud, uneven_groups
 from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError
+from ldmnet.graph.neighbors import AUTO_FROM
 from ldmnet.pim import grouped
 from reference import ReferenceLDMNet
 from words import exactly
@@ -587,3 +588,17 @@ def test_a_step_inside_autocast_is_the_same_as_outside():
         inside.step(f)
     outside.step(f)
     assert torch.equal(inside.target, outside.target)
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "tol"),
+    [
+        (AUTO_FROM, {"neighbors": "auto"}, 1e-3),
+        (AUTO_FROM - 1, {"neighbors": "auto"}, 1e-5),
+        (AUTO_FROM, {}, 1e-5),
+        (AUTO_FROM, {"neighbors": "auto", "tol": 1e-6}, 1e-6),
+    ],
+)
+def test_the_solve_is_as_exact_as_the_graph_unless_told(n, options, tol):
+    regularizer = ManifoldRegularizer(torch.zeros(n, 1), mu=1, lambda_tilde=1, **options)
+    assert regularizer.tol == regularizer.settings()["tol"] == tol

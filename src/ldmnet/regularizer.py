@@ -34,6 +34,7 @@ from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import Mass, PointIntegralSystem
 from ldmnet.updates import Update, describe
 
+TOL, ROUGH_TOL = 1e-5, 1e-3  # of the solve, where neighbours are exact and where they are not
 SETTINGS = (
     "mu",
     "lambda_tilde",
@@ -66,7 +67,8 @@ class ManifoldRegularizer:
         sigma_neighbor: which neighbour's distance is the local scale of eq. (23).
         epochs_per_update: the paper's M, epochs of SGD between updates.
         max_steps: at most this many products in the solver.
-        tol: relative residual at which a column counts as solved.
+        tol: relative residual at which a column counts as solved; unless given 1e-5, or 1e-3 once the neighbours are
+            found approximately, which moves the solution by more than that.
         mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
         symmetrize: how W is made symmetric, see `self_tuned_weights`.
@@ -97,7 +99,7 @@ class ManifoldRegularizer:
         sigma_neighbor: int = 10,
         epochs_per_update: int = 2,
         max_steps: int = 50,
-        tol: float = 1e-5,
+        tol: float | None = None,
         mass: Mass = "lumped",  # DEVIATION(1)
         input_scale: float = 1.0,
         symmetrize: Symmetrize = "max",
@@ -141,7 +143,6 @@ class ManifoldRegularizer:
         self.sigma_neighbor = sigma_neighbor
         self.epochs_per_update = epochs_per_update
         self.max_steps = max_steps
-        self.tol = float(tol)
         self.mass: Mass = mass
         self.input_scale = float(input_scale)
         self.symmetrize: Symmetrize = symmetrize
@@ -155,6 +156,7 @@ class ManifoldRegularizer:
         self._search = NeighborSearch(
             self._groups, n_neighbors, graph_inputs if self.input_scale else None, kind=neighbors
         )
+        self.tol = float(tol) if tol is not None else ROUGH_TOL if self._search.approximates else TOL
         # each (n, d_feat), with the rows sorted by group, as the graph and the solve want them
         self._target: Tensor | None = None
         self._Z: Tensor | None = None

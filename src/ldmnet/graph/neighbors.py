@@ -130,6 +130,11 @@ class NeighborSearch:
         return Neighbors(index, distance)
 
     @property
+    def approximates(self) -> bool:
+        """Whether any group is searched approximately."""
+        return bool(self._approximate)
+
+    @property
     def recall(self) -> float:
         """The share of the neighbours that the last search found, on samples of the groups searched approximately."""
         found = [search.recall for search in self._approximate.values()]

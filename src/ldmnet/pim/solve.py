@@ -96,8 +96,7 @@ def pcg(
         else:
             x = starts[:, here] - mean
             r = b - system.matvec(x)
-        size = torch.linalg.vector_norm(b + system.coupling * mean * system.D[:, None], dim=0)  # of c M v, whole
-        ends.append(_conjugate_gradients(system, matrix, S, x, b, r, size, tol, max_steps))
+        ends.append(_conjugate_gradients(system, matrix, S, x, b, r, _sizes(system, b, mean), tol, max_steps))
         torch.add(x, mean, out=value[:, here])
     bent = sum(end.bent for end in ends)
     if bent:
@@ -125,17 +124,17 @@ def _conjugate_gradients(
     x: Tensor,
     b: Tensor,
     r: Tensor,
-    size: Tensor,
+    sizes: tuple[Tensor, Tensor],
     tol: float,
     max_steps: int,
 ) -> _End:
     """Improve x, in place, with right-hand side b and residual r; matrix is S^-1 A S^-1.
 
-    Residuals are reported relative to `size`; a column is solved when it is so relative to b too.
+    Residuals are reported relative to the first of `sizes`; a column is solved when it is so relative to both.
     """
-    scale = S[:, None]
+    scale, size = S[:, None], sizes[0]
     weights = torch.stack([torch.ones_like(S), S.square()])  # for |r| in the scaled and in the true norm
-    goal = (tol * torch.minimum(size, torch.linalg.vector_norm(b, dim=0))).square()
+    goal = (tol * torch.minimum(*sizes)).square()
     r = r / scale
     rr, error = weights @ r.square()  # (columns,) each
     active = error > goal
@@ -164,6 +163,14 @@ def _conjugate_gradients(
         unsolved = ~bent & (error > goal)
     residual = error.sqrt() / torch.where(size > 0, size, 1)
     return _End(residual, int(bent.sum()), bool(unsolved.any()), steps)
+
+
+def _sizes(system: PointIntegralSystem, b: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """|c M v| of the whole columns, and |b|, c M v of the centred ones: M keeps constants up to D."""
+    squares = b.square().sum(0)
+    shift = system.coupling * mean
+    whole = squares + 2 * shift * (system.D @ b) + shift.square() * system.D.square().sum()
+    return whole.clamp(min=0).sqrt(), squares.sqrt()
 
 
 def expected_steps(system: PointIntegralSystem, tol: float) -> float:

@@ -100,7 +100,9 @@ class PointIntegralSystem:
     def _combine(self, u: Tensor, Wu: Tensor, on_D: float, on_W: float) -> Tensor:
         """on_D * D u + on_W * W u."""
         D = self.D if u.ndim == 1 else self.D[:, None]
-        return torch.addcmul(on_W * Wu, D, u, value=on_D)
+        if on_W == 0:
+            return (on_D * D) * u
+        return torch.addcmul(Wu if on_W == 1 else on_W * Wu, D, u, value=on_D)
 
 
 def _diagonal(W: Tensor) -> Tensor:
