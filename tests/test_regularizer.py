@@ -526,7 +526,7 @@ def test_inputs_that_cannot_be_used():
 
 
 def test_groups_that_cannot_be_used():
-    words = "groups must be integers, got torch.float64. Pass the class labels as int64."
+    words = "groups must be integers, got torch.float64. Pass labels as int64."
     with pytest.raises(InputError, match=exactly(words)):
         build(torch.zeros(7, 2), torch.zeros(7, dtype=torch.float64))
     words = "groups has shape (7, 1) but there are 7 points: one label a point."
@@ -602,3 +602,34 @@ def test_a_step_inside_autocast_is_the_same_as_outside():
 def test_the_solve_is_as_exact_as_the_graph_unless_told(n, options, tol):
     regularizer = ManifoldRegularizer(torch.zeros(n, 1), mu=1, lambda_tilde=1, **options)
     assert regularizer.tol == regularizer.settings()["tol"] == tol
+
+
+def test_across_smooths_between_sensors_only():
+    draw = torch.Generator().manual_seed(0)
+    x, f = torch.randn(40, 3, generator=draw).double(), torch.randn(40, 4, generator=draw).double()
+    labels, sensor = torch.arange(40) % 2, torch.arange(40) // 2 % 2
+    sensor[labels == 1] = 0  # the second person is seen by one sensor only
+    regularizer = ManifoldRegularizer(x, labels, mu=1, lambda_tilde=2, across=sensor, **SMALL, **EXACT)
+    regularizer.step(f)
+    points = torch.cat([x, f], 1)
+    distance = torch.cdist(points, points)
+    distance[(labels[:, None] != labels) | (sensor[:, None] == sensor)] = torch.inf
+    nearest = distance.topk(SMALL["n_neighbors"], largest=False)
+    seen = torch.zeros(40, 40, dtype=torch.bool).scatter_(1, nearest.indices, nearest.values.isfinite())
+    sigma = nearest.values.masked_fill(nearest.values.isinf(), 0)[:, : SMALL["sigma_neighbor"]].amax(1)
+    W = torch.where(seen | seen.T, torch.exp(-distance.square() / (sigma[:, None] * sigma)), 0.0).nan_to_num(0.0)
+    W += torch.eye(40)
+    D = torch.diag(W.sum(1))
+    alpha = torch.linalg.solve(D - W + 0.5 * D, 0.5 * D @ f)
+    torch.testing.assert_close(regularizer.alpha, alpha, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(regularizer.alpha[labels == 1], f[labels == 1], rtol=1e-12, atol=1e-12)
+
+
+def test_a_state_of_other_sensors_is_refused():
+    x, f = torch.randn(10, 3), torch.randn(10, 2)
+    first = ManifoldRegularizer(x, mu=1, lambda_tilde=1, across=torch.arange(10) % 2, **SMALL)
+    first.step(f)
+    with pytest.raises(StateError, match="another data set"):
+        ManifoldRegularizer(x, mu=1, lambda_tilde=1, **SMALL).load_state_dict(first.state_dict())
+    with pytest.raises(InputError, match=exactly("across has shape (3,) but there are 10 points: one label a point.")):
+        ManifoldRegularizer(x, mu=1, lambda_tilde=1, across=torch.arange(3))

@@ -79,6 +79,8 @@ class ManifoldRegularizer:
             old and from training mode.
         neighbors: "exact", or "auto": groups of 4,096 points or more are searched approximately, with lists kept from
             step to step and the recall on a sample in every `Update`.
+        across: (n,) whole numbers, as the sensor that saw a sample: a point's neighbours are then sought among those of
+            its group that another sensor saw. None seeks among all.
 
     Attributes:
         target: (n, d_feat) alpha + Z, what the penalty pulls the features toward.
@@ -107,6 +109,7 @@ class ManifoldRegularizer:
         keep_dual: bool = True,
         features: Literal["sweep", "running"] = "sweep",
         neighbors: SearchKind = "exact",
+        across: Tensor | None = None,
     ) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
@@ -114,6 +117,7 @@ class ManifoldRegularizer:
             raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
         self.inputs = checked_points(_at_least_single(inputs).flatten(1), "inputs")
         self.groups = checked_groups(groups, len(self.inputs), self.inputs.device)
+        self.across = None if across is None else checked_groups(across, len(self.inputs), self.inputs.device, "across")
         for name, value, least in (
             ("n_neighbors", n_neighbors, 1),
             ("sigma_neighbor", sigma_neighbor, 1),
@@ -154,7 +158,7 @@ class ManifoldRegularizer:
         self._groups = Groups(self.groups)
         graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
         self._search = NeighborSearch(
-            self._groups, n_neighbors, graph_inputs if self.input_scale else None, kind=neighbors
+            self._groups, n_neighbors, graph_inputs if self.input_scale else None, kind=neighbors, across=self.across
         )
         self.tol = float(tol) if tol is not None else ROUGH_TOL if self._search.approximates else TOL
         # each (n, d_feat), with the rows sorted by group, as the graph and the solve want them
@@ -358,7 +362,7 @@ class ManifoldRegularizer:
         )
 
     def _fingerprint(self) -> str:
-        return fingerprint(self.inputs, self.groups)
+        return fingerprint(self.inputs, self.groups, *(() if self.across is None else (self.across,)))
 
     def _after_first_step(self, value: Tensor | None, name: str) -> Tensor:
         if value is None:
@@ -371,10 +375,10 @@ def _index_error(index: Tensor, n: int) -> InputError:
     return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
 
 
-def fingerprint(inputs: Tensor, groups: Tensor) -> str:
+def fingerprint(inputs: Tensor, *more: Tensor) -> str:
     """A hash of a data set: what a saved state belongs to."""
     digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
-    for part in (inputs, groups):
+    for part in (inputs, *more):
         digest.update(part.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 

@@ -60,14 +60,14 @@ class Groups:
         return values[self.rank]
 
 
-def checked_groups(groups: Tensor | None, n: int, device: torch.device) -> Tensor:
+def checked_groups(groups: Tensor | None, n: int, device: torch.device, name: str = "groups") -> Tensor:
     """`groups` as n integers on `device`; None makes one group of all."""
     if groups is None:
         return torch.zeros(n, dtype=torch.int64, device=device)
     if not isinstance(groups, Tensor):
         groups = torch.as_tensor(groups)
     if groups.is_floating_point() or groups.is_complex() or groups.dtype == torch.bool:
-        raise InputError(f"groups must be integers, got {groups.dtype}. Pass the class labels as int64.")
+        raise InputError(f"{name} must be integers, got {groups.dtype}. Pass labels as int64.")
     if groups.shape != (n,):
-        raise InputError(f"groups has shape {tuple(groups.shape)} but there are {n} points: one label a point.")
+        raise InputError(f"{name} has shape {tuple(groups.shape)} but there are {n} points: one label a point.")
     return groups.to(device=device, dtype=torch.int64)

@@ -71,6 +71,7 @@ class NeighborSearch:
         inputs: (n, d_in) in the data set's order, or None to search among the features alone.
         once: True if there will be no second search.
         kind: "auto" searches groups of `AUTO_FROM` points or more approximately (see `approximate`).
+        across: (n,) integers in the data set's order: only points with another number are neighbours.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class NeighborSearch:
         *,
         once: bool = False,
         kind: SearchKind = "exact",
+        across: Tensor | None = None,
     ) -> None:
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}.")
@@ -89,15 +91,22 @@ class NeighborSearch:
         self.groups = groups
         self.k = k
         self.inputs = inputs
+        self.across = across
         self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
         self._approximate: dict[int, ApproximateSearch] = {}  # first row of a group -> its search
-        if kind == "auto" and k <= LISTED:
+        if kind == "auto" and k <= LISTED and across is None:
             for start, size in zip(groups.starts, groups.sizes, strict=True):
                 if size >= AUTO_FROM:
                     fixed = None if inputs is None else inputs[groups.order[start : start + size]]
                     self._approximate[start] = ApproximateSearch(_full, fixed, seed=start)
         cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
-        if inputs is not None and cached * inputs.element_size() <= CACHE_BYTES:
+        needed = cached * (4 if inputs is None else inputs.element_size())
+        if across is not None and needed > CACHE_BYTES:
+            raise InputError(
+                f"across keeps the distances of all pairs within a group: {needed / 2**30:.1f} GB here, where "
+                f"{CACHE_BYTES / 2**30:g} GB may be taken. Leave it out, or make the groups smaller."
+            )
+        if needed <= CACHE_BYTES and not (inputs is None and across is None):
             self._cache = {}
         self._once = once or k > CANDIDATES
         self._moving: dict[int, CandidateSearch] = {}  # first row of a group -> its search
@@ -127,6 +136,8 @@ class NeighborSearch:
                 search = self._moving.setdefault(start, CandidateSearch(_full))
                 local, dist = _among_candidates(search, points, base, width)
                 index[here], distance[here] = local + start, dist
+        if self.across is not None:
+            index[distance.isinf()] = -1
         return Neighbors(index, distance)
 
     @property
@@ -152,16 +163,21 @@ class NeighborSearch:
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's moving coordinates (g, m, d), and the squared distances of its fixed ones, if kept."""
         moving = features[rows]
-        if self.inputs is None:
+        if self.inputs is None and self.across is None:
             return moving, None
         key = int(rows[0, 0])
         if self._cache is not None and key in self._cache and self._cache[key].dtype == features.dtype:
             return moving, self._cache[key]
-        fixed = self.inputs[self.groups.order[rows]].to(features.dtype)
+        place = self.groups.order[rows]
+        fixed = features.new_zeros(*rows.shape, 1) if self.inputs is None else self.inputs[place].to(features.dtype)
         if self._cache is None:
             return torch.cat([fixed, moving], dim=2), None
-        self._cache[key] = _squared_distances(fixed)
-        return moving, self._cache[key]
+        base = _squared_distances(fixed)
+        if self.across is not None:
+            kind = self.across[place]
+            base[kind[:, :, None] == kind[:, None, :]] = torch.inf
+        self._cache[key] = base
+        return moving, base
 
 
 def _full(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,8 @@
     result = identify(learned.embed(probes), probe_identity, learned.embed(gallery), gallery_identity)
 
 `pca` reduces; `low_rank` and `triplet` learn a map; `network` is the paper's two-layer network with a softmax over the
-training people and any of the methods of `ldmnet.fit`. Neighbours are searched within a person, across modalities.
+training people and any of the methods of `ldmnet.fit`. Neighbours are searched within a person, in both modalities or
+only in the other one.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class EmbeddingSettings:
         margin: of the triplets.
         steps: subgradient steps of low_rank.
         step_size: of the first of them.
+        across: neighbours in the graph are sought in the other modality only.
+        layers: of the network, that are regularised together; "features" is the last one.
     """
 
     kind: Kind = "network"
@@ -75,6 +78,8 @@ class EmbeddingSettings:
     margin: float = 0.2
     steps: int = 100
     step_size: float = 0.1
+    across: bool = False
+    layers: tuple[str, ...] = ("features",)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -108,6 +113,7 @@ def learn(
     identity: Tensor,
     settings: EmbeddingSettings | None = None,
     *,
+    modality: Tensor | None = None,
     seed: int = 0,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
@@ -118,6 +124,7 @@ def learn(
         x: (n, d) floating point, of norm about 1.
         identity: (n,) whose they are, whole numbers.
         settings: the paper's network without a regulariser unless given.
+        modality: (n,) which sensor saw them, whole numbers: needed for `settings.across`.
         seed: of the initial weights, the batches and DropOut.
         checkpoint: where a network that is cut goes on from.
         on_epoch: called after every epoch of SGD.
@@ -131,6 +138,8 @@ def learn(
     people, label = torch.unique(identity, return_inverse=True)
     if len(people) < 2:
         raise InputError(f"an embedding needs images of at least two people, got {len(people)}.")
+    if settings.across and modality is None:
+        raise InputError("the settings say across: pass modality, which sensor saw each sample.")
     started = time.perf_counter()
     if settings.kind == "pca":
         embed = pca(x, settings.dimensions)
@@ -155,8 +164,15 @@ def learn(
             seconds = fit_triplet(model.features, x, label, margin=settings.margin, settings=train, on_epoch=keep)
         else:
             result = fit(
-                model, (x, label), method=settings.method, settings=train, checkpoint=checkpoint, on_epoch=keep
-            )  # fmt: skip
+                model,
+                (x, label),
+                method=settings.method,
+                settings=train,
+                layer=settings.layers[0] if len(settings.layers) == 1 else settings.layers,
+                across=modality if settings.across else None,
+                checkpoint=checkpoint,
+                on_epoch=keep,
+            )
             history, seconds = result.history, result.seconds
     except DivergenceError as error:
         diverged = str(error)

@@ -105,6 +105,7 @@ def fit(
     method: Method | None = None,
     settings: TrainSettings | None = None,
     layer: Layer = "features",
+    across: Tensor | None = None,
     validation: Data | None = None,
     test: Data | None = None,
     checkpoint: str | Path | None = None,
@@ -119,6 +120,8 @@ def fit(
         method: the regularisation; none unless given.
         settings: SGD's numbers; the paper's unless given.
         layer: the name of the model's feature layer; or several names, whose outputs are joined.
+        across: (n,) which sensor saw each training sample, to seek neighbours across sensors only; see
+            `ManifoldRegularizer`.
         validation: data to report on after every epoch.
         test: data to report on at the end.
         checkpoint: a file to write checkpoints to; if it is there already, training goes on from it, bit for bit
@@ -148,7 +151,7 @@ def fit(
         y=y,
         layer=layer,
         settings=settings,
-        regularizer=method.regularizer(x, y),
+        regularizer=method.regularizer(x, y, across),
         optimizer=torch.optim.SGD(
             model.parameters(),
             lr=settings.lr,
@@ -160,7 +163,7 @@ def fit(
         checkpoint=None if checkpoint is None else Path(checkpoint),
     )
     if run.checkpoint is not None:
-        run.settings_saved["data"] = fingerprint(x, y)
+        run.settings_saved["data"] = fingerprint(x, y, *(() if across is None else (across,)))
     bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else None):
         torch.manual_seed(derive_seed(settings.seed, "dropout"))

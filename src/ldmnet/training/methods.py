@@ -87,12 +87,12 @@ class Method:
             self, mu=mu, lambda_tilde=mu / AUTO_COUPLING if self.lambda_tilde == "auto" else self.lambda_tilde
         )
 
-    def regularizer(self, inputs: Tensor, labels: Tensor) -> ManifoldRegularizer | None:
+    def regularizer(self, inputs: Tensor, labels: Tensor, across: Tensor | None = None) -> ManifoldRegularizer | None:
         """The regulariser of this method for a training set, or None."""
         if self.mu == 0:
             return None
         options = {name: getattr(self, name) for name in SETTINGS if hasattr(self, name)}
-        return ManifoldRegularizer(inputs, labels, **options)
+        return ManifoldRegularizer(inputs, labels, across=across, **options)
 
 
 def weight_decay(w: float) -> Method:
