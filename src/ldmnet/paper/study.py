@@ -47,6 +47,7 @@ SHARED = (
     Variation("control, lr x 5, mu by rule", method={"mu": "auto"}, lr=5, row="control"),
     Variation("no regulariser, lr x 5", lr=5, row="none"),
     Variation("DropOut, lr x 5", lr=5, row="dropout"),
+    Variation("weight decay, lr x 5", lr=5, row="weight_decay"),
 )
 # On MNIST, pixels keep their scale (about 64 for a standard deviation of one), so that lr and mu still fit.
 MNIST_ONLY = (
