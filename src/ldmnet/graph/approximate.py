@@ -44,6 +44,7 @@ class ApproximateSearch:
     def __init__(self, full: FullSearch, fixed: Tensor | None, seed: int = 0) -> None:
         self._full = full
         self._fixed = None if fixed is None else fixed - fixed.mean(0)
+        self._fixed_square = torch.zeros(0) if self._fixed is None else self._fixed.square().sum(1)
         self._seed = seed
         self._searches = 0
         self._probes = PROBES
@@ -92,7 +93,8 @@ class ApproximateSearch:
         parts = [moving] if self._fixed is None else [self._fixed.to(moving), moving]
         squared = moving.new_zeros(len(rows), len(moving))
         for part in parts:  # |b|^2 - 2 a.b: the row's own |a|^2 does not change its order
-            squared += torch.addmm(part.square().sum(1), part[rows], part.T, alpha=-2)
+            square = self._fixed_square.to(part) if part is not moving else part.square().sum(1)
+            squared += torch.addmm(square, part[rows], part.T, alpha=-2)
         squared[torch.arange(len(rows), device=rows.device), rows] = torch.inf
         near = squared.topk(k, dim=1, largest=False, sorted=False).indices
         exact = sum((part[rows, None] - part[near]).square().sum(2) for part in parts)

@@ -1,6 +1,7 @@
 """The alpha update group by group: a graph within groups makes the system block diagonal.
 
-Small blocks are factorised densely, many of one size in one batch; large ones are solved by conjugate gradients.
+Small blocks are factorised densely, many of one size in one batch; large ones are solved by conjugate gradients, or by
+Chebyshev's iteration where the graph is weak.
 A dense block that is not positive definite, or not solved to the tolerance, goes to conjugate gradients too: they
 stop at negative curvature, and say when they cannot do better.
 """
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.sparse import row_of_entry
+from ldmnet.pim.chebyshev import chebyshev, chebyshev_pays
 from ldmnet.pim.solve import Solution, Status, expected_steps, pcg
 from ldmnet.pim.system import PointIntegralSystem
 
@@ -53,7 +55,9 @@ def solve_grouped(
         iterate += list(rows[failed])
     for positions in iterate:
         start, stop = int(positions[0]), int(positions[-1]) + 1
-        part = pcg(system.block(start, stop), v[start:stop], tol=tol, max_steps=max_steps)
+        block = system.block(start, stop)
+        solver = chebyshev if chebyshev_pays(block, tol) else pcg
+        part = solver(block, v[start:stop], tol=tol, max_steps=max_steps)
         value[start:stop] = part.value
         parts.append(part)
     return Solution(

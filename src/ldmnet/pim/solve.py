@@ -82,7 +82,7 @@ def pcg(
         raise InputError("v has NaN or infinite values.")
     columns = v if v.ndim == 2 else v[:, None]
     starts = columns if x0 is None else x0.reshape(columns.shape)
-    width = max(LEAST_CHUNK, CHUNK_BYTES // (len(columns) * columns.element_size()))
+    width = chunk_width(columns)
     matrix, S = system.scaled()
     value = torch.empty_like(columns)
     ends = []
@@ -105,6 +105,11 @@ def pcg(
         status = Status.STEP_LIMIT if any(end.unsolved for end in ends) else Status.CONVERGED
     residual = torch.cat([end.residual for end in ends])
     return Solution(value.reshape(v.shape), status, max(end.steps for end in ends), residual, bent)
+
+
+def chunk_width(columns: Tensor) -> int:
+    """How many columns to work on at one time."""
+    return max(LEAST_CHUNK, CHUNK_BYTES // (max(1, len(columns)) * columns.element_size()))
 
 
 @dataclass(frozen=True)
