@@ -39,15 +39,16 @@ def hand_written(model, x, y, lr):
 
 
 def penalty_seconds(model, x, y, lr, mu, lambda_tilde, rounds):
-    """What the penalty adds to one step of SGD: the median over steps taken in turns with it and without it."""
+    """What the penalty adds to one step of SGD: the median over pairs of steps, one with it and one without."""
     regularizer = ManifoldRegularizer(x, y, mu=mu, lambda_tilde=lambda_tilde)
     regularizer.step(sweep(model, x, layer="features"))
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     model.train()
-    taken = {False: [], True: []}
     batches = [index for _ in range(rounds + 1) for index in torch.randperm(len(x)).split(100)]
-    for index in batches[: max(40, 20 * rounds)]:
-        for pulled in (False, True):
+    added = []
+    for pair, index in enumerate(batches[: max(40, 60 * rounds)]):
+        taken = {}
+        for pulled in (pair % 2 == 0, pair % 2 == 1):
             started = time.perf_counter()
             features = model.features(x[index])
             loss = F.cross_entropy(model.head(features), y[index])
@@ -56,8 +57,9 @@ def penalty_seconds(model, x, y, lr, mu, lambda_tilde, rounds):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            taken[pulled].append(time.perf_counter() - started)
-    return max(0.0, statistics.median(taken[True]) - statistics.median(taken[False]))
+            taken[pulled] = time.perf_counter() - started
+        added.append(taken[True] - taken[False])
+    return max(0.0, statistics.median(added))
 
 
 def printed(net: str, n: int) -> tuple[float, float, float]:
