@@ -44,7 +44,7 @@ class ApproximateSearch:
     def __init__(self, full: FullSearch, fixed: Tensor | None, seed: int = 0) -> None:
         self._full = full
         self._fixed = None if fixed is None else fixed - fixed.mean(0)
-        self._fixed_square = torch.zeros(0) if self._fixed is None else self._fixed.square().sum(1)
+        self._fixed_square = None if self._fixed is None else self._fixed.square().sum(1)
         self._seed = seed
         self._searches = 0
         self._probes = PROBES
@@ -90,15 +90,19 @@ class ApproximateSearch:
 
     def _farthest(self, moving: Tensor, k: int, rows: Tensor) -> Tensor:
         """The distances of some points' k-th neighbours among all, (r,): the truth that the sample is judged by."""
-        parts = [moving] if self._fixed is None else [self._fixed.to(moving), moving]
+        parts, squares = [moving], [moving.square().sum(1)]
+        if self._fixed is not None and self._fixed_square is not None:
+            parts.append(self._fixed.to(moving))
+            squares.append(self._fixed_square.to(moving))
         squared = moving.new_zeros(len(rows), len(moving))
-        for part in parts:  # |b|^2 - 2 a.b: the row's own |a|^2 does not change its order
-            square = self._fixed_square.to(part) if part is not moving else part.square().sum(1)
+        for part, square in zip(parts, squares, strict=True):  # |b|^2 - 2 a.b: |a|^2 does not change a row's order
             squared += torch.addmm(square, part[rows], part.T, alpha=-2)
         squared[torch.arange(len(rows), device=rows.device), rows] = torch.inf
         near = squared.topk(k, dim=1, largest=False, sorted=False).indices
-        exact = sum((part[rows, None] - part[near]).square().sum(2) for part in parts)
-        return torch.as_tensor(exact).amax(1).sqrt()
+        exact = moving.new_zeros(near.shape)
+        for part in parts:
+            exact += (part[rows, None] - part[near]).square().sum(2)
+        return exact.amax(1).sqrt()
 
     def _take(self, lists: Tensor) -> None:
         self._lists = lists
