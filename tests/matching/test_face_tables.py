@@ -44,9 +44,9 @@ def test_every_method_has_a_grid_around_its_default():
             assert grid == [faces.default_embedding(row)]
     printed = faces.default_embedding("ldmnet")
     assert (printed.method.mu, printed.method.lambda_tilde, printed.train.lr) == (5.0, 5e-5, 0.1)
-    tuned = {(s.method.mu, s.method.lambda_tilde) for s in faces.grid("ldmnet_tuned")}
-    assert tuned == {(1.0, 5.0), (5.0, 1.0)}
-    assert {s.method.mu for s in faces.grid("control")} == {mu for mu, _ in tuned}
+    tuned = {(s.method.mu, s.method.lambda_tilde, s.method.input_scale) for s in faces.grid("ldmnet_tuned")}
+    assert tuned == {(5.0, 1.0, 1.0), (5.0, 1.0, 0.0)}
+    assert {s.method.mu for s in faces.grid("control")} == {5.0, 20.0}
     with pytest.raises(InputError, match=exactly(f"there is no method 'lda'. The methods: {', '.join(METHODS)}.")):
         faces.default_embedding("lda")
 
@@ -192,3 +192,10 @@ def test_what_cannot_be_run_is_said(places, tmp_path):
     result = invoke("faces", "cufs", *options(places))
     assert result.exit_code == 2
     assert f"Error: {places['data_dir'] / 'faces' / 'cufs_125x100.npz'} cannot be read: " in result.output
+
+
+def test_the_precision_enters_every_run(places):
+    what, embedding = faces.Matching("yaleb", "yaleb", [0], **places), faces.default_embedding("ldmnet", 3)
+    single, half = (replace(what, precision=kind).settings(0, embedding) for kind in ("float32", "bfloat16"))
+    assert half.train.precision == "bfloat16"
+    assert single.hash() != half.hash()

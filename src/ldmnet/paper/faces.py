@@ -22,13 +22,15 @@ from ldmnet.paper import specs
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match
 from ldmnet.records.runs import Record
 from ldmnet.records.sweep import sweep_runs
+from ldmnet.training.loop import Precision
 from ldmnet.training.methods import Method
 
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
 TUNING_SPLITS = 3
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03)
-STRENGTHS = ((1.0, 5.0), (5.0, 1.0))  # mu and lambda_tilde
+CONTROL_MU = (5.0, 20.0)
+MU, STRENGTH, INPUT_SCALES = 5.0, 1.0, (1.0, 0.0)  # of LDMNet, tuned: inputs in the graph, or features alone
 NOT_TUNED = ("pca", "ldmnet")
 
 
@@ -50,7 +52,7 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
         "dropout": Method("dropout", dropout=specs.DROPOUT),
         "control": Method("control", mu=paper.mu),
         "ldmnet": Method("ldmnet", mu=paper.mu, lambda_tilde=paper.lambda_tilde),
-        "ldmnet_tuned": Method("ldmnet", mu=1.0, lambda_tilde=5.0),
+        "ldmnet_tuned": Method("ldmnet", mu=MU, lambda_tilde=STRENGTH),
     }
     if row in methods:
         return EmbeddingSettings(method=methods[row], train=train, width=paper.width)
@@ -76,8 +78,8 @@ def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
     methods = {
         "weight_decay": [Method("weight_decay", weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
         "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT)],
-        "control": [Method("control", mu=mu) for mu, _ in STRENGTHS],
-        "ldmnet_tuned": [Method("ldmnet", mu=mu, lambda_tilde=strength) for mu, strength in STRENGTHS],
+        "control": [Method("control", mu=mu) for mu in CONTROL_MU],
+        "ldmnet_tuned": [Method("ldmnet", mu=MU, lambda_tilde=STRENGTH, input_scale=scale) for scale in INPUT_SCALES],
     }
     trains = [face_training(epochs, lr) for lr in LEARNING_RATES]
     if row == "triplet":
@@ -100,6 +102,7 @@ class Matching:
         features: descriptors in place of CASIA's pixels.
         gallery: the gallery's modality in an .npz file.
         jobs: processes side by side, each with one torch thread.
+        precision: of the networks' passes.
     """
 
     table: str
@@ -112,6 +115,7 @@ class Matching:
     features: str | Path | None = None
     gallery: str | None = None
     jobs: int = 1
+    precision: Precision = "float32"
 
     def settings(self, split: int, embedding: EmbeddingSettings, *, validates: bool = False) -> MatchSettings:
         """A run's settings."""
@@ -119,7 +123,7 @@ class Matching:
         return MatchSettings(
             self.data,
             split,
-            embedding,
+            replace(embedding, train=replace(embedding.train, precision=self.precision)),
             part="validation" if validates else "test",
             gallery=self.gallery,
             fingerprint="" if user_file is None else _fingerprint(Path(user_file)),

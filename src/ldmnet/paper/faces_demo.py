@@ -17,6 +17,7 @@ from ldmnet.records.runs import Record, append_record
 from ldmnet.training.progress import EpochBar
 
 SPLITS, EPOCHS, WIDTH = 4, 80, 500
+MU, STRENGTH = 1.0, 5.0  # of LDMNet, beside the printed ones
 
 
 def run_faces_demo(
@@ -39,6 +40,8 @@ def run_faces_demo(
     records = []
     for row in rows:
         embedding = replace(default_embedding(row, epochs), width=WIDTH)
+        if row == "ldmnet_tuned":
+            embedding = replace(embedding, method=replace(embedding.method, mu=MU, lambda_tilde=STRENGTH))
         found = []
         for split in range(splits):
             settings = MatchSettings("digits", split, embedding, threads=threads)
