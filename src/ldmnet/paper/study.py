@@ -34,15 +34,16 @@ class Variation:
 
 
 AUTO: dict[str, Any] = {"mu": "auto", "lambda_tilde": "auto"}
+FEATURES_ALONE: dict[str, Any] = {**AUTO, "input_scale": 0.0}
 SHARED = (
     Variation("as printed"),
     Variation("mass: consistent", method={"mass": "consistent"}),
     Variation("graph on the features alone", method={"input_scale": 0.0}),
     Variation("mu, lambda_tilde by rule", method=AUTO),
-    Variation("mu, lambda_tilde by rule, features alone", method={**AUTO, "input_scale": 0.0}),
+    Variation("mu, lambda_tilde by rule, features alone", method=FEATURES_ALONE),
     Variation("lr x 2, by rule", method=AUTO, lr=2),
     Variation("lr x 5, by rule", method=AUTO, lr=5),
-    Variation("lr x 5, by rule, features alone", method={**AUTO, "input_scale": 0.0}, lr=5),
+    Variation("lr x 5, by rule, features alone", method=FEATURES_ALONE, lr=5),
     Variation("control, mu by rule", method={"mu": "auto"}, row="control"),
     Variation("control, lr x 5, mu by rule", method={"mu": "auto"}, lr=5, row="control"),
     Variation("no regulariser, lr x 5", lr=5, row="none"),
@@ -77,10 +78,19 @@ MNIST_ONLY = (
     Variation("weight decay, PyTorch's w instead of 2w", method={"weight_decay_w": 0.05}, row="weight_decay"),
     Variation("weight decay x 0.2", method={"weight_decay_w": 0.02}, row="weight_decay"),
 )
+COLOUR_ONLY = (
+    Variation(
+        "DropOut beside LDMNet, lr x 5, by rule, features alone", method={**FEATURES_ALONE, "dropout": 0.5}, lr=5
+    ),
+    Variation(
+        "DropOut beside the control, lr x 5, mu by rule", method={"mu": "auto", "dropout": 0.5}, lr=5, row="control"
+    ),
+    Variation("lr x 10, by rule, features alone", method=FEATURES_ALONE, lr=10),
+)
 VARIATIONS: dict[str, tuple[Variation, ...]] = {
     "mnist": SHARED + MNIST_ONLY,
-    "cifar10": SHARED,
-    "svhn": SHARED,
+    "cifar10": SHARED + COLOUR_ONLY,
+    "svhn": SHARED + COLOUR_ONLY,
 }
 
 
