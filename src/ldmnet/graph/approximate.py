@@ -18,7 +18,7 @@ from ldmnet.seeds import generator
 
 LISTED = 48  # points on a list
 RECALL = 0.97  # what the sample must show
-SAMPLE = 32  # points a group that are searched in full
+SAMPLE = 16  # points a group that are searched in full
 FULL_UP_TO = 8192  # points: smaller groups get their first lists from a full search
 CELL = 512  # points a cell, about
 PROBES = 8  # cells that a point is searched in

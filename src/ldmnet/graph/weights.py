@@ -18,7 +18,7 @@ from ldmnet.graph.sparse import csr
 
 Symmetrize = Literal["max", "mean"]
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
-BLOCK = 2**16  # rows, at least, that are made symmetric at a time, where no edge leaves them
+BLOCK = 2**14  # rows, at least, that are made symmetric at a time, where no edge leaves them
 
 
 def self_tuned_weights(
