@@ -234,13 +234,13 @@ class ManifoldRegularizer:
             system = PointIntegralSystem(W, self.coupling, self.mass)
             built = time.perf_counter()
             solution = solve_grouped(system, v, self._groups, tol=self.tol, max_steps=self.max_steps)  # step 2
-            target = solution.value + Z
+            target = solution.value.add_(Z)  # in place: no second array of this size
         solved = time.perf_counter()
         self._target, self._Z = target, Z
         if self.features == "running":
             self._running = torch.full_like(f, torch.nan)
         seconds = {"graph": built - started, "solve": solved - built}
-        update = describe(f, Z, solution, system, seconds, self._search.recall)
+        update = describe(f, Z, target, solution, system, seconds, self._search.recall)
         self.log.append(update)
         self._report(solution)
         return update

@@ -43,14 +43,15 @@ class Update:
 def describe(
     f: Tensor,
     Z: Tensor,
+    target: Tensor,
     solution: Solution,
     system: PointIntegralSystem | None,
     seconds: dict[str, float],
     recall: float = 1.0,
 ) -> Update:
-    """The log entry of an update from features f and dual Z to a solution; `system` is None for the control."""
+    """The log entry of an update from features f and dual Z to target = alpha + Z; `system` is None for the control."""
     some = slice(None, None, max(1, f.shape[1] // LOGGED_COLUMNS))
-    before, after = f[:, some].contiguous(), solution.value[:, some].contiguous()
+    before, after = f[:, some].contiguous(), target[:, some] - Z[:, some]
     spread = float(torch.linalg.vector_norm(before - before.mean(0)))
     energy = 1.0
     if system is not None:
