@@ -67,8 +67,8 @@ class ManifoldRegularizer:
         sigma_neighbor: which neighbour's distance is the local scale of eq. (23).
         epochs_per_update: the paper's M, epochs of SGD between updates.
         max_steps: at most this many products in the solver.
-        tol: relative residual at which a column counts as solved; unless given 1e-5, or 1e-3 once the neighbours are
-            found approximately, which moves the solution by more than that.
+        tol: relative residual at which a column counts as solved; unless given 1e-5, or 1e-3 where neighbours are
+            found approximately.
         mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
         symmetrize: how W is made symmetric, see `self_tuned_weights`.
@@ -362,7 +362,7 @@ class ManifoldRegularizer:
         )
 
     def _fingerprint(self) -> str:
-        return fingerprint(self.inputs, self.groups, *(() if self.across is None else (self.across,)))
+        return fingerprint(self.inputs, self.groups, self.across)
 
     def _after_first_step(self, value: Tensor | None, name: str) -> Tensor:
         if value is None:
@@ -375,10 +375,10 @@ def _index_error(index: Tensor, n: int) -> InputError:
     return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
 
 
-def fingerprint(inputs: Tensor, *more: Tensor) -> str:
+def fingerprint(inputs: Tensor, *more: Tensor | None) -> str:
     """A hash of a data set: what a saved state belongs to."""
     digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
-    for part in (inputs, *more):
+    for part in (inputs, *(part for part in more if part is not None)):
         digest.update(part.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 

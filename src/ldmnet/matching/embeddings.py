@@ -168,7 +168,7 @@ def learn(
                 (x, label),
                 method=settings.method,
                 settings=train,
-                layer=settings.layers[0] if len(settings.layers) == 1 else settings.layers,
+                layer=settings.layers,
                 across=modality if settings.across else None,
                 checkpoint=checkpoint,
                 on_epoch=keep,

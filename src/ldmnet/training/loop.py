@@ -163,7 +163,7 @@ def fit(
         checkpoint=None if checkpoint is None else Path(checkpoint),
     )
     if run.checkpoint is not None:
-        run.settings_saved["data"] = fingerprint(x, y, *(() if across is None else (across,)))
+        run.settings_saved["data"] = fingerprint(x, y, across)
     bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else None):
         torch.manual_seed(derive_seed(settings.seed, "dropout"))
