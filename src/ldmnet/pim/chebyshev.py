@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ldmnet.graph.sparse import csr
-from ldmnet.pim.solve import Solution, Status, chunk_width
+from ldmnet.pim.solve import Solution, Status, chunk_width, whole_and_centred
 from ldmnet.pim.system import PointIntegralSystem
 
 COUPLING_FROM = 4.0  # below, conjugate gradients adapt to the spectrum and take fewer steps
@@ -62,11 +62,9 @@ def chebyshev(system: PointIntegralSystem, v: Tensor, *, tol: float = 1e-5, max_
 
 def _sizes(system: PointIntegralSystem, x: Tensor, mean: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     """|c D v| of the whole columns, and the residual that solves them: relative to it and to |c D x|."""
-    weight = system.D.square()
-    centred = weight @ x.square()
-    whole = (centred + 2 * mean * (weight @ x) + mean.square() * weight.sum()).clamp(min=0)
-    size = system.coupling * whole.sqrt()
-    return size, tol * system.coupling * torch.minimum(whole, centred).sqrt()
+    c, weight = system.coupling, system.D.square()
+    size, centred = whole_and_centred(c * c * (weight @ x.square()), c * (weight @ x), c * mean, system.D)
+    return size, tol * torch.minimum(size, centred)
 
 
 def _degree(theta: float, start: Tensor, goal: Tensor, most: int) -> tuple[int, float]:

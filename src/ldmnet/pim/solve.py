@@ -172,9 +172,12 @@ def _conjugate_gradients(
 
 def _sizes(system: PointIntegralSystem, b: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """|c M v| of the whole columns, and |b|, c M v of the centred ones: M keeps constants up to D."""
-    squares = b.square().sum(0)
-    shift = system.coupling * mean
-    whole = squares + 2 * shift * (system.D @ b) + shift.square() * system.D.square().sum()
+    return whole_and_centred(b.square().sum(0), system.D @ b, system.coupling * mean, system.D)
+
+
+def whole_and_centred(squares: Tensor, along: Tensor, shift: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+    """|b + shift D| and |b| by column, from |b|^2 and D'b."""
+    whole = squares + 2 * shift * along + shift.square() * D.square().sum()
     return whole.clamp(min=0).sqrt(), squares.sqrt()
 
 
