@@ -106,14 +106,18 @@ def measured(net: str, n: int, rounds: int) -> dict[str, object]:
             first, last = result.regularizer.log[0].seconds, result.regularizer.log[-1].seconds
             spent[f"{kind} train"].append(result.seconds["train"] * share)
             spent[f"{kind} sweep"].append(result.seconds["sweep"] / 2)
-            spent[f"{kind} graph"].append(last["graph"])
-            spent[f"{kind} solve"].append(last["solve"])
+            for phase in ("graph", "solve", "other"):
+                spent[f"{kind} {phase}"].append(last[phase])
             spent[f"{kind} start"].append(first["graph"] - last["graph"])
     median = {name: statistics.median(values) for name, values in spent.items()}
     sgd = median["sgd"]
     steps = EPOCHS * math.ceil(n / 100)
     penalty = steps * penalty_seconds(fresh(), channels_last, y, lr, mu, lambda_tilde, rounds)
-    update = median["exact graph"] + median["exact solve"] + penalty
+    outside = {  # of SGD, in an update
+        kind: sum(median[f"{kind} {phase}"] for phase in ("sweep", "graph", "solve", "other"))
+        for kind in KINDS
+        if f"{kind} graph" in median
+    }
     row = {
         "net": net,
         "n": n,
@@ -123,15 +127,17 @@ def measured(net: str, n: int, rounds: int) -> dict[str, object]:
         "graph": median["exact graph"] / sgd,
         "solve": median["exact solve"] / sgd,
         "penalty": penalty / sgd,
-        "graph + solve + penalty": update / sgd,
-        "all of training / plain": (median["exact train"] + update - penalty + median["exact sweep"]) / sgd,
-        "the same, running features": (median["running train"] + median["running graph"] + median["running solve"])
-        / sgd,
+        "other": median["exact other"] / sgd,
+        "graph + solve + penalty": (median["exact graph"] + median["exact solve"] + penalty) / sgd,
+        "all of training / plain": (median["exact train"] + outside["exact"]) / sgd,
+        "the same, running features": (median["running train"] + outside["running"] - median["running sweep"]) / sgd,
         **loops,
         "once at the start, s": median["exact start"],
     }
-    if "auto graph" in median:
+    if "auto" in outside:
+        row["auto: graph"], row["auto: solve"] = median["auto graph"] / sgd, median["auto solve"] / sgd
         row["auto: graph + solve + penalty"] = (median["auto graph"] + median["auto solve"] + penalty) / sgd
+        row["auto: all of training / plain"] = (median["auto train"] + outside["auto"]) / sgd
         row["auto: once at the start, s"] = median["auto start"]
     return row
 

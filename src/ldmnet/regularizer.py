@@ -207,9 +207,12 @@ class ManifoldRegularizer:
         Returns:
             The update's log entry, also appended to `log`.
         """
+        started = time.perf_counter()
         f = self._seen() if features is None else self._groups.gather(self._checked_features(features))
         with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
-            return self._step(f)
+            update = self._step(f)
+        update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
+        return update
 
     def _step(self, f: Tensor) -> Update:
         """One outer iteration from features (n, d_feat) sorted by group."""
@@ -233,7 +236,9 @@ class ManifoldRegularizer:
             )
             system = PointIntegralSystem(W, self.coupling, self.mass)
             built = time.perf_counter()
-            solution = solve_grouped(system, v, self._groups, tol=self.tol, max_steps=self.max_steps)  # step 2
+            solution = solve_grouped(  # step 2
+                system, v, self._groups, tol=self.tol, max_steps=self.max_steps, overwrite=True
+            )
             target = solution.value.add_(Z)  # in place: no second array of this size
         solved = time.perf_counter()
         self._target, self._Z = target, Z

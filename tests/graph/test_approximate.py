@@ -5,6 +5,7 @@ import ldmnet.graph.approximate as module
 from ldmnet import InputError, ManifoldRegularizer
 from ldmnet.graph import neighbors
 from ldmnet.graph.approximate import ApproximateSearch
+from ldmnet.graph.candidates import squared_lengths
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import NeighborSearch
 from words import exactly
@@ -109,11 +110,11 @@ def test_widening_puts_the_neighbours_of_neighbours_on_the_lists():
     poor[:, :3] = brute(features, 3).indices  # three true ones lead to the others
     search._take(poor.sort(1).values)
     moving = features - features.mean(0)
-    before = share_found(search._nearest(moving, K)[0], features)
+    before = share_found(search._nearest(moving, squared_lengths(moving), K)[0], features)
     for _ in range(4):
         search._widen(moving)
     assert before < 0.5
-    assert share_found(search._nearest(moving, K)[0], features) > 0.95
+    assert share_found(search._nearest(moving, squared_lengths(moving), K)[0], features) > 0.95
 
 
 @pytest.mark.usefixtures("small_cells")

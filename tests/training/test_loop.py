@@ -269,7 +269,7 @@ def test_validation_is_reported_after_every_epoch_and_test_at_the_end():
     assert all(e.val_loss is not None and 0 <= e.val_accuracy <= 1 for e in fitted.history)
     assert fitted.test_loss == fitted.history[-1].val_loss
     assert fitted.test_accuracy == fitted.history[-1].val_accuracy
-    assert set(fitted.seconds) == {"train", "sweep", "graph", "solve", "test"}
+    assert set(fitted.seconds) == {"train", "sweep", "graph", "solve", "other", "test"}
     plain = run(LDMNET, train=train)
     assert plain.history[-1].val_loss is None
     assert plain.test_loss is plain.test_accuracy is None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ldmnet.graph.candidates import CANCELLATION, FullSearch, listed_distances
+from ldmnet.graph.candidates import CANCELLATION, FullSearch, listed_distances, squared_lengths
 from ldmnet.seeds import generator
 
 LISTED = 48  # points on a list
@@ -44,10 +44,11 @@ class ApproximateSearch:
     def __init__(self, full: FullSearch, fixed: Tensor | None, seed: int = 0) -> None:
         self._full = full
         self._fixed = None if fixed is None else fixed - fixed.mean(0)
-        self._fixed_square = None if self._fixed is None else self._fixed.square().sum(1)
+        self._fixed_square = None if self._fixed is None else squared_lengths(self._fixed)
         self._seed = seed
-        self._searches = 0
         self._probes = PROBES
+        self._rows: Tensor | None = None  # (r,) the sample
+        self._rows_fixed: Tensor | None = None  # (r, m) their squared distances in the fixed coordinates
         self._lists: Tensor | None = None  # (m, L) indices, ascending
         self._base: Tensor | None = None  # (m, L) squared distances in the fixed coordinates
         self.recall = 1.0
@@ -60,14 +61,12 @@ class ApproximateSearch:
             k: below m and at most LISTED.
         """
         moving = moving - moving.mean(0)
-        draw = generator(self._seed, f"neighbours {self._searches}")
-        rows = torch.randperm(len(moving), generator=draw)[:SAMPLE].to(moving.device)
-        self._searches += 1
+        square = squared_lengths(moving)
         if self._lists is None:
             self._start(moving)
-        truth = self._farthest(moving, k, rows)
+        rows, truth = self._farthest(moving, square, k)
         for mend in (self._widen, self._restart, self._widen, self._restart, self._widen, None):
-            index, distance = self._nearest(moving, k)
+            index, distance = self._nearest(moving, square, k)
             self.recall = float((distance[rows] <= truth[:, None] * (1 + SAME)).double().mean())
             if mend is None or self.recall >= RECALL:
                 break
@@ -77,41 +76,43 @@ class ApproximateSearch:
     def state(self) -> dict[str, Any]:
         """What a later process needs to go on as this one would."""
         lists = None if self._lists is None else self._lists.to(torch.int32)
-        return {"lists": lists, "searches": self._searches, "probes": self._probes}
+        return {"lists": lists, "probes": self._probes}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take what `state` returned."""
-        self._searches, self._probes = state["searches"], state["probes"]
+        self._probes = state["probes"]
         if state["lists"] is not None:
             self._take(state["lists"].to(torch.int64))
 
     def _points(self, moving: Tensor) -> Tensor:
         return moving if self._fixed is None else torch.cat([self._fixed.to(moving), moving], 1)
 
-    def _farthest(self, moving: Tensor, k: int, rows: Tensor) -> Tensor:
-        """The distances of some points' k-th neighbours among all, (r,): the truth that the sample is judged by."""
-        parts, squares = [moving], [moving.square().sum(1)]
-        if self._fixed is not None and self._fixed_square is not None:
-            parts.append(self._fixed.to(moving))
-            squares.append(self._fixed_square.to(moving))
-        squared = moving.new_zeros(len(rows), len(moving))
-        for part, square in zip(parts, squares, strict=True):  # |b|^2 - 2 a.b: |a|^2 does not change a row's order
-            squared += torch.addmm(square, part[rows], part.T, alpha=-2)
-        squared[torch.arange(len(rows), device=rows.device), rows] = torch.inf
-        near = squared.topk(k, dim=1, largest=False, sorted=False).indices
-        exact = moving.new_zeros(near.shape)
-        for part in parts:
-            exact += (part[rows, None] - part[near]).square().sum(2)
-        return exact.amax(1).sqrt()
+    def _farthest(self, moving: Tensor, square: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The sample (r,), and the distances of its points' k-th neighbours among all: what recall is judged by."""
+        if self._rows is None:  # no list is made from it, so that one sample serves every search
+            draw = generator(self._seed, "neighbours")
+            self._rows = torch.randperm(len(moving), generator=draw)[:SAMPLE].to(moving.device)
+            if self._fixed is not None and self._fixed_square is not None:
+                self._rows_fixed = _reduced(self._fixed, self._fixed_square, self._rows)
+        rows = self._rows
+        reduced = _reduced(moving, square, rows)
+        if self._rows_fixed is not None:
+            reduced += self._rows_fixed.to(reduced)
+        reduced[torch.arange(len(rows), device=rows.device), rows] = torch.inf
+        near = reduced.topk(k, dim=1, largest=False, sorted=False).indices
+        exact = (moving[rows, None] - moving[near]).square().sum(2)
+        if self._fixed is not None:
+            exact += (self._fixed[rows, None] - self._fixed[near]).square().sum(2)
+        return rows, exact.amax(1).sqrt()
 
     def _take(self, lists: Tensor) -> None:
         self._lists = lists
-        self._base = None if self._fixed is None else _squared(self._fixed, lists)
+        self._base = None if self._fixed is None else _squared(self._fixed, lists, self._fixed_square)
 
-    def _nearest(self, moving: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, moving: Tensor, square: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Rank the lists."""
         assert self._lists is not None
-        squared = _squared(moving, self._lists)
+        squared = _squared(moving, self._lists, square)
         if self._base is not None:
             squared += self._base.to(squared)
         nearest, place = squared.topk(k, dim=1, largest=False, sorted=True)
@@ -142,15 +143,16 @@ class ApproximateSearch:
     def _widen(self, moving: Tensor) -> None:
         """Put the neighbours of neighbours on the lists, and keep the nearest."""
         assert self._lists is not None
-        near, _ = self._nearest(moving, min(HOP, self._lists.shape[1]))
+        square = squared_lengths(moving)
+        near, _ = self._nearest(moving, square, min(HOP, self._lists.shape[1]))
         lists = torch.empty_like(self._lists)
         block = max(1, BLOCK // (near.shape[1] ** 2 + lists.shape[1]))
         for start in range(0, len(lists), block):
             here = slice(start, start + block)
             wide = torch.cat([self._lists[here], near[near[here]].flatten(1)], 1).sort(1).values
-            squared = _squared(moving, wide, here)
+            squared = _squared(moving, wide, square, here)
             if self._fixed is not None:
-                squared += _squared(self._fixed, wide, here).to(squared)
+                squared += _squared(self._fixed, wide, self._fixed_square, here).to(squared)
             own = torch.arange(start, start + len(wide), device=wide.device)
             squared[wide == own[:, None]] = torch.inf
             squared[:, 1:][wide[:, 1:] == wide[:, :-1]] = torch.inf  # twice on the list
@@ -159,9 +161,14 @@ class ApproximateSearch:
         self._take(lists)
 
 
-def _squared(points: Tensor, lists: Tensor, rows: slice = slice(None)) -> Tensor:
+def _reduced(points: Tensor, square: Tensor, rows: Tensor) -> Tensor:
+    """(r, m): |b|^2 - 2 a.b, which orders the points b by their distance to a row's point a."""
+    return torch.addmm(square, points[rows], points.T, alpha=-2)
+
+
+def _squared(points: Tensor, lists: Tensor, square: Tensor | None, rows: slice = slice(None)) -> Tensor:
     """Squared distances of each row's point to those on its list, (r, L), from differences where they cancelled."""
-    squared, size = listed_distances(points, lists, rows)
+    squared, size = listed_distances(points, lists, rows, square)
     row, slot = torch.nonzero(squared < CANCELLATION * size, as_tuple=True)
     if len(row):
         here = points[rows]

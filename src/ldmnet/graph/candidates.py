@@ -86,15 +86,23 @@ def _nearest(points: Tensor, base: Tensor | None, lists: Tensor, k: int, rows: T
     return lists.gather(1, by_distance[:, :k]), squared[:, :k].contiguous()
 
 
-def listed_distances(points: Tensor, lists: Tensor, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+def squared_lengths(points: Tensor) -> Tensor:
+    """|a|^2 of every point, (m,), in one pass."""
+    return torch.linalg.vector_norm(points, dim=1).square_()
+
+
+def listed_distances(
+    points: Tensor, lists: Tensor, rows: Tensor | slice, square: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Squared distances of some points to those on their lists, and |a|^2 + |b|^2, what they were subtracted from.
 
     Args:
         points: (m, d), centred.
         lists: (r, L) indices.
         rows: which r points the lists belong to.
+        square: (m,) the points' squared lengths, where known.
     """
-    square = points.square().sum(1)
+    square = squared_lengths(points) if square is None else square
     count, width = lists.shape
     starts = torch.arange(0, count * width + 1, width, device=lists.device)
     pattern = csr(starts, lists.flatten(), points.new_zeros(count * width), count, len(points))

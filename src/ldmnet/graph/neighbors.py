@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ldmnet.errors import InputError
 from ldmnet.graph.approximate import LISTED, ApproximateSearch
-from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch
+from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch, squared_lengths
 from ldmnet.graph.groups import Groups, checked_groups
 
 SearchKind = Literal["exact", "auto"]
@@ -191,7 +191,8 @@ def _among_candidates(search: CandidateSearch, points: Tensor, base: Tensor | No
     points = points - points.mean(1, keepdim=True)
     index, squared = search(points[0], None if base is None else base[0], k)
     index, squared = index[None], squared[None]
-    _mend(squared, index, points, points.square().sum(2), base, torch.arange(points.shape[1], device=points.device))
+    square, everyone = squared_lengths(points[0])[None], torch.arange(points.shape[1], device=points.device)
+    _mend(squared, index, points, square, base, everyone)
     squared, by_distance = squared.sort(dim=2, stable=True)
     return index.gather(2, by_distance)[0], squared.sqrt_()[0]
 

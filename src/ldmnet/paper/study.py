@@ -77,6 +77,9 @@ MNIST_ONLY = (
     Variation("PyTorch initialisation", run={"init": "torch"}),
     Variation("weight decay, PyTorch's w instead of 2w", method={"weight_decay_w": 0.05}, row="weight_decay"),
     Variation("weight decay x 0.2", method={"weight_decay_w": 0.02}, row="weight_decay"),
+    Variation("weight decay, lr x 2", lr=2, row="weight_decay"),
+    Variation("DropOut, lr x 2", lr=2, row="dropout"),
+    Variation("DropOut of 0.25", method={"dropout": 0.25}, row="dropout"),
 )
 COLOUR_ONLY = (
     Variation(

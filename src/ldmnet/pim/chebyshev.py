@@ -24,7 +24,9 @@ def chebyshev_pays(system: PointIntegralSystem, tol: float) -> bool:
     return system.mass == "lumped" and system.coupling >= COUPLING_FROM and tol > rounding and sparse
 
 
-def chebyshev(system: PointIntegralSystem, v: Tensor, *, tol: float = 1e-5, max_steps: int = 50) -> Solution:
+def chebyshev(
+    system: PointIntegralSystem, v: Tensor, *, tol: float = 1e-5, max_steps: int = 50, out: Tensor | None = None
+) -> Solution:
     """Solve (L + c D) u = c D v for every column of v.
 
     Args:
@@ -32,6 +34,7 @@ def chebyshev(system: PointIntegralSystem, v: Tensor, *, tol: float = 1e-5, max_
         v: (n, m), finite.
         tol: a column is solved when |residual| <= tol |right-hand side|, with and without the column's mean.
         max_steps: at most this many products with the matrix.
+        out: where the solution is written, v itself perhaps.
 
     Returns:
         A `Solution`, whose residuals are upper bounds.
@@ -40,7 +43,7 @@ def chebyshev(system: PointIntegralSystem, v: Tensor, *, tol: float = 1e-5, max_
     counts = W.crow_indices().diff()
     values = W.values() / torch.repeat_interleave(D, counts)
     P = csr(W.crow_indices().int(), W.col_indices().int(), values, len(D))
-    value = torch.empty_like(v)
+    value = torch.empty_like(v) if out is None else out
     width, steps, ends = chunk_width(v), 0, []
     for chunk in range(0, v.shape[1], width):
         here = slice(chunk, chunk + width)

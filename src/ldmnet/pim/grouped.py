@@ -26,7 +26,13 @@ CHECKED_COLUMNS = 32  # a direct solve's residual is measured on this many
 
 
 def solve_grouped(
-    system: PointIntegralSystem, v: Tensor, groups: Groups, *, tol: float = 1e-5, max_steps: int = 50
+    system: PointIntegralSystem,
+    v: Tensor,
+    groups: Groups,
+    *,
+    tol: float = 1e-5,
+    max_steps: int = 50,
+    overwrite: bool = False,
 ) -> Solution:
     """Solve (L + c M) u = c M v for rows in the groups' sorted order, W without entries between groups.
 
@@ -36,8 +42,9 @@ def solve_grouped(
         groups: the partition.
         tol: see `pcg`.
         max_steps: see `pcg`.
+        overwrite: True if v is not needed any more: the solution then takes its place.
     """
-    value = torch.empty_like(v)
+    value = v if overwrite else torch.empty_like(v)
     parts: list[Solution] = []
     iterate: list[Tensor] = []  # groups for conjugate gradients, one row of positions each
     blocks, steps = _DenseBlocks(system), expected_steps(system, tol)
@@ -47,7 +54,9 @@ def solve_grouped(
             continue
         part, failed = blocks.solve(rows, v, tol)
         span = _span(rows)
-        if span is None:
+        if bool(failed.any()):
+            value[rows[~failed]] = part.value[~failed]
+        elif span is None:
             value[rows] = part.value
         else:
             value[span] = part.value.flatten(0, 1)
@@ -55,10 +64,12 @@ def solve_grouped(
         iterate += list(rows[failed])
     for positions in iterate:
         start, stop = int(positions[0]), int(positions[-1]) + 1
-        block = system.block(start, stop)
-        solver = chebyshev if chebyshev_pays(block, tol) else pcg
-        part = solver(block, v[start:stop], tol=tol, max_steps=max_steps)
-        value[start:stop] = part.value
+        block, here = system.block(start, stop), value[start:stop]
+        if chebyshev_pays(block, tol):
+            part = chebyshev(block, v[start:stop], tol=tol, max_steps=max_steps, out=here)
+        else:
+            part = pcg(block, v[start:stop], tol=tol, max_steps=max_steps)
+            here.copy_(part.value)
         parts.append(part)
     return Solution(
         value,

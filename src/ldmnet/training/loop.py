@@ -85,7 +85,7 @@ class Fit:
         train_loss: softmax loss on the training set after training, in eval mode.
         test_loss: softmax loss on the test data, where given.
         test_accuracy: accuracy on the test data, 0 to 1, where given.
-        seconds: in this process, by phase: train, sweep, graph, solve, test.
+        seconds: in this process, by phase: train, sweep, graph, solve, other (the rest of an update), test.
     """
 
     model: nn.Module
