@@ -49,6 +49,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/update.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/rough.py
 
 # the site, in site/; `mkdocs serve` shows it while you write
 docs: $(VENV)/.docs

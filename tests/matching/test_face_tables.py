@@ -11,7 +11,7 @@ from made_up import people_table, yaleb_file
 from ldmnet.cli import main
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.matching import METHODS
-from ldmnet.paper import faces
+from ldmnet.paper import face_study, faces
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, load_fold
 from ldmnet.records import read_records, table_rows
 from words import exactly
@@ -199,3 +199,29 @@ def test_the_precision_enters_every_run(places):
     single, half = (replace(what, precision=kind).settings(0, embedding) for kind in ("float32", "bfloat16"))
     assert half.train.precision == "bfloat16"
     assert single.hash() != half.hash()
+
+
+def test_the_study_varies_one_thing_at_a_time():
+    start = face_study.study_embedding(face_study.VARIATIONS[0], 200)
+    assert start == faces.default_embedding("ldmnet_tuned")
+    settings = [face_study.study_embedding(variation, 200) for variation in face_study.VARIATIONS]
+    assert len(set(settings)) == len(settings)
+    by_name = {v.name: s for v, s in zip(face_study.VARIATIONS, settings, strict=True)}
+    assert by_name["neighbours in the other modality only"] == replace(start, across=True)
+    assert by_name["control, mu 5"].method == faces.grid("control")[0].method
+    assert by_name["graph on the features alone"] in faces.grid("ldmnet_tuned")  # a tuning run serves both
+
+
+def test_the_study_runs_on_validation_people_and_prints_its_table(places, monkeypatch):
+    few = (face_study.VARIATIONS[0], *face_study.VARIATIONS[-2:])
+    run = face_study.run_face_study
+    monkeypatch.setattr(face_study, "run_face_study", lambda what: run(what, few))
+    result = invoke("faces", "yaleb", "--study", "--epochs", 1, "--splits", 2, "--jobs", 1, *options(places))
+    assert result.exit_code == 0, result.output
+    records = read_records([places["results"] / "study-yaleb.jsonl"])
+    assert [(r["method"], r["seed"]) for r in records] == [(v.name, split) for split in (0, 1) for v in few]
+    assert {r["settings"]["part"] for r in records} == {"validation"}
+    mean = np.mean([r["accuracy"] for r in records if r["method"] == "both layers"])
+    first = np.mean([r["accuracy"] for r in records if r["method"] == few[0].name])
+    assert f"| both layers | {mean:.2f} |  | {mean - first:+.2f} | 2 |" in result.output
+    assert "--study needs" in invoke("faces", "--demo", "--study").output

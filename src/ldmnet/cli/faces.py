@@ -26,6 +26,7 @@ def _rows() -> tuple[str, ...]:
         "ldmnet faces --demo                       digits seen by two sensors, under two minutes",
         "ldmnet faces yaleb --data-dir ~/data      Extended Yale B: tune on validation people, then ten splits",
         "ldmnet faces cufs --methods pca,low_rank --splits 3",
+        "ldmnet faces yaleb --study                what helps: features alone, across sensors, both layers, ...",
         "ldmnet faces mine.npz --gallery VIS --output out",
         "ldmnet faces --casia ~/CASIA --fold all --features vgg.npz",
     )
@@ -44,6 +45,7 @@ def _rows() -> tuple[str, ...]:
     shell_complete=some_of(_rows),
 )  # fmt: skip
 @click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 80]")
+@click.option("--study", is_flag=True, help="Vary LDMNet one thing at a time, on validation people of three splits.")
 @click.option("--tune/--no-tune", default=None, help="Choose settings on validation people.  [default: for a TABLE]")
 @click.option(
     "--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True,
@@ -67,6 +69,7 @@ def faces(
     splits: int | None,
     methods: tuple[str, ...] | None,
     epochs: int | None,
+    study: bool,
     tune: bool | None,
     precision: Any,
     jobs: int | None,
@@ -82,13 +85,16 @@ def faces(
     gallery image by the cosine of the features; without a split nobody who is tested has been trained on.
     """
     from ldmnet.matching import METHODS
+    from ldmnet.paper import face_study, faces_demo
     from ldmnet.paper import faces as experiments
-    from ldmnet.paper import faces_demo
+    from ldmnet.records.tables import format_study
 
     if sum((source is not None, demo, casia is not None)) != 1:
         raise click.UsageError("name one of: a TABLE (yaleb, cufs), a FILE.npz, --demo, --casia DIR.")
     if features is not None and casia is None:
         raise click.UsageError("--features goes with --casia; put other descriptors in FILE.npz as x.")
+    if study and demo:
+        raise click.UsageError("--study needs a TABLE, a FILE.npz or --casia DIR.")
     console, rows = Console(), methods or METHODS
     for row in rows:
         experiments.default_embedding(row)  # an unknown one ends here
@@ -102,6 +108,9 @@ def faces(
             **_what(source, casia, fold, gallery, splits or 10, data_dir), **where, features=features,
             epochs=epochs or experiments.EPOCHS, precision=precision,
         )  # fmt: skip
+        if study:
+            click.echo(format_study(face_study.run_face_study(what)))
+            return
         tuned = source in experiments.TABLES if tune is None else tune
         records = experiments.run_matching(what, rows, tuned=tuned)
     console.print(summary(records))

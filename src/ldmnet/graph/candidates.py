@@ -88,7 +88,8 @@ def _nearest(points: Tensor, base: Tensor | None, lists: Tensor, k: int, rows: T
 
 def squared_lengths(points: Tensor) -> Tensor:
     """|a|^2 of every point, (m,), in one pass."""
-    return torch.linalg.vector_norm(points, dim=1).square_()
+    length: Tensor = torch.linalg.vector_norm(points, dim=1)
+    return length.square_()
 
 
 def listed_distances(

@@ -168,15 +168,20 @@ def format_study(records: Iterable[Record]) -> str:
     lines = ["| variation | validation | test | gain (validation) | seeds |", "|---|---:|---:|---:|---:|"]
     first: float | None = None
     for name, by_seed in by_name.items():
-        validation = _all_or_none([r["val_accuracy"] for r in by_seed.values()])
+        people = all(
+            r.get("settings", {}).get("part") == "validation" for r in by_seed.values()
+        )  # matching: no test was made
+        validation = _all_or_none([r["accuracy" if people else "val_accuracy"] for r in by_seed.values()])
         if not validation:
             lines.append(f"| {name} | diverged | diverged | | {len(by_seed)} |")
             continue
         val = statistics.fmean(validation)
-        test = [r["accuracy"] for r in by_seed.values()]
-        spread = f" ± {statistics.stdev(test):.2f}" if len(test) > 1 else ""
+        test = "" if people else _mean_and_spread([r["accuracy"] for r in by_seed.values()])
         first = val if first is None else first
-        lines.append(
-            f"| {name} | {val:.2f} | {statistics.fmean(test):.2f}{spread} | {val - first:+.2f} | {len(by_seed)} |"
-        )
+        lines.append(f"| {name} | {val:.2f} | {test} | {val - first:+.2f} | {len(by_seed)} |")
     return "\n".join(lines)
+
+
+def _mean_and_spread(values: list[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{spread}"

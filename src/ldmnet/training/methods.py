@@ -45,6 +45,7 @@ class Method:
         keep_dual: whether Z is kept from one update to the next.
         features: "sweep", or "running" to do without sweeps.
         neighbors: "exact", or "auto" to search large classes approximately.
+        within_class: whether neighbours are of the same class; otherwise they are sought among all samples.
     """
 
     name: str = "none"
@@ -62,6 +63,7 @@ class Method:
     keep_dual: bool = True
     features: Literal["sweep", "running"] = "sweep"
     neighbors: SearchKind = "exact"
+    within_class: bool = True
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:
@@ -92,7 +94,7 @@ class Method:
         if self.mu == 0:
             return None
         options = {name: getattr(self, name) for name in SETTINGS if hasattr(self, name)}
-        return ManifoldRegularizer(inputs, labels, across=across, **options)
+        return ManifoldRegularizer(inputs, labels if self.within_class else None, across=across, **options)
 
 
 def weight_decay(w: float) -> Method:

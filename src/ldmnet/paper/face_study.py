@@ -1,0 +1,74 @@
+"""What helps LDMNet across sensors, varied one thing at a time and judged on validation people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rich.console import Console
+
+from ldmnet.matching.embeddings import EmbeddingSettings
+from ldmnet.paper.face_runs import MatchRun
+from ldmnet.paper.faces import MU, STRENGTH, TUNING_SPLITS, Matching, default_embedding
+from ldmnet.records.runs import Record
+from ldmnet.training.methods import Method
+
+FIRST_LAYER = "features.2"  # after its ReLU, before its DropOut
+
+
+@dataclass(frozen=True)
+class FaceVariation:
+    """One departure from LDMNet's setting.
+
+    Attributes:
+        name: what is varied, and to what.
+        method: fields of its `Method` to replace.
+        embedding: fields of `EmbeddingSettings` to replace.
+    """
+
+    name: str
+    method: dict[str, Any] = field(default_factory=dict)
+    embedding: dict[str, Any] = field(default_factory=dict)
+
+
+CONTROL = {"name": "control", "lambda_tilde": 0.0}
+VARIATIONS = (
+    FaceVariation(f"LDMNet, mu {MU:g}, lambda_tilde {STRENGTH:g}"),
+    FaceVariation(f"control, mu {MU:g}", CONTROL),
+    FaceVariation("control, mu 1", {**CONTROL, "mu": 1.0}),
+    FaceVariation("mu 1, lambda_tilde 1", {"mu": 1.0}),
+    FaceVariation("mu 1, lambda_tilde 5", {"mu": 1.0, "lambda_tilde": 5.0}),
+    FaceVariation("lambda_tilde 0.2", {"lambda_tilde": 0.2}),
+    FaceVariation("lambda_tilde 5", {"lambda_tilde": 5.0}),
+    FaceVariation("graph on the features alone", {"input_scale": 0.0}),
+    FaceVariation("5 neighbours", {"n_neighbors": 5, "sigma_neighbor": 3}),
+    FaceVariation("neighbours among all people", {"within_class": False}),
+    FaceVariation("neighbours in the other modality only", embedding={"across": True}),
+    FaceVariation("both layers", embedding={"layers": (FIRST_LAYER, "features")}),
+)
+
+
+def study_embedding(variation: FaceVariation, epochs: int) -> EmbeddingSettings:
+    """A variation's settings."""
+    start = default_embedding("ldmnet_tuned", epochs)
+    method: Method = replace(start.method, **variation.method)
+    return replace(start, method=method, **variation.embedding)
+
+
+def run_face_study(
+    what: Matching, variations: Sequence[FaceVariation] = VARIATIONS, *, console: Console | None = None
+) -> list[Record]:
+    """Every variation on the validation people of the first splits; done runs are skipped."""
+    table = f"study-{what.table}"
+    runs = [
+        MatchRun(
+            table,
+            variation.name,
+            what.settings(split, study_embedding(variation, what.epochs), validates=True),
+            "validation",
+        )
+        for split in list(what.splits)[:TUNING_SPLITS]
+        for variation in variations
+    ]
+    return what.sweep(runs, table, console)
