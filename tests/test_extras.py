@@ -25,6 +25,7 @@ COMMANDS = {
     "demo --quick": ("mlxtend", "demo"),
     "faces --demo": ("mlxtend", "demo"),
     "figure 3": ("matplotlib", "demo"),
+    "describe cufs --output there.npz": ("dlib-bin with face_recognition_models", "faces"),
     "report run": ("plotly", "report"),
 }
 # hides every package that is not a requirement of the core, then says what happens
@@ -33,7 +34,7 @@ import importlib, json, sys
 from importlib.machinery import PathFinder
 
 HIDDEN = {"mlxtend", "matplotlib", "sklearn", "pandas", "PIL", "lightning", "pytorch_lightning", "transformers",
-          "accelerate", "optuna", "onnx", "onnxscript", "onnxruntime", "tensorboard", "plotly", "mkdocs"}
+          "accelerate", "optuna", "onnx", "onnxscript", "onnxruntime", "tensorboard", "plotly", "mkdocs", "dlib"}
 
 class Finder(PathFinder):
     @classmethod

@@ -7,7 +7,7 @@ import click
 import ldmnet
 from ldmnet.cli.completion import completion
 from ldmnet.cli.experiments import demo, figure, reproduce, study, table
-from ldmnet.cli.faces import faces
+from ldmnet.cli.faces import describe, faces
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
 from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
@@ -37,6 +37,7 @@ COMMANDS = (
     table,
     figure,
     faces,
+    describe,
     train,
     predict,
     embed,

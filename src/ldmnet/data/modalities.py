@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 from ldmnet.errors import DataError, InputError
 
 SPLITS = ("train", "test", "gallery", "probe")
+Describe = Callable[[NDArray[Any]], Tensor]  # images (n, ...) to descriptors (n, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class MatchTable:
 
 def two_modalities(
     name: str, first: NDArray[Any], second: NDArray[Any], identities: tuple[Sequence[Any], Sequence[Any]],
-    modalities: tuple[str, str], **more: Any,
+    modalities: tuple[str, str], describe: Describe | None = None, **more: Any,
 ) -> MatchTable:  # fmt: skip
     """A table from one array a modality, the gallery's first, and the identities of their rows."""
     if first.shape[1:] != second.shape[1:]:
@@ -75,7 +76,7 @@ def two_modalities(
             f"{second.shape[1:]}. Resize one of them, or use features of equal length."
         )
     people, identity = np.unique(np.concatenate([np.asarray(part) for part in identities]), return_inverse=True)
-    x = as_inputs(np.concatenate([first, second]), name)
+    x = as_inputs(np.concatenate([first, second]), name, describe)
     return MatchTable(
         name,
         x,
@@ -95,13 +96,15 @@ def standardised(images: NDArray[Any] | Tensor) -> Tensor:
     return flat / deviation.where(deviation > 1e-6, torch.ones_like(deviation))
 
 
-def as_inputs(x: NDArray[Any], name: str) -> Tensor:
-    """Images (n, h, w, ...) standardised one by one, descriptors (n, d) as they are; all finite."""
+def as_inputs(x: NDArray[Any], name: str, describe: Describe | None = None) -> Tensor:
+    """Images (n, h, w, ...) described, or standardised one by one; descriptors (n, d) as they are; all finite."""
     bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
     if len(bad):
         raise DataError(
             f"{name}: x has NaN or infinite values in {len(bad)} of {len(x)} rows, the first in row {bad[0]}."
         )
+    if describe is not None:
+        return describe(x)
     return standardised(x) if x.ndim > 2 else torch.as_tensor(x).float()
 
 
