@@ -39,7 +39,10 @@ def run_of(row="ldmnet", epochs=2, split=0, width=20, **more):
 def test_every_method_has_a_grid_around_its_default():
     for row in METHODS:
         grid = faces.grid(row, 200)
-        assert len(set(grid)) == len(grid) == (1 if row in faces.NOT_TUNED else 4)
+        assert len(set(grid)) == len(grid)
+        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row in ("none", "low_rank") else 6)
+        if row not in (*faces.NOT_TUNED, "low_rank"):
+            assert {settings.train.lr for settings in grid} >= {0.03, 0.1, 0.3}
         if row in faces.NOT_TUNED:
             assert grid == [faces.default_embedding(row)]
     printed = faces.default_embedding("ldmnet")

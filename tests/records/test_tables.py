@@ -91,3 +91,18 @@ def test_a_study_says_what_diverged():
         {**record("lr x 9", 0, None), "val_accuracy": None},
     ]
     assert "| lr x 9 | diverged | diverged | | 1 |" in format_study(records)
+
+
+def test_a_table_without_sizes_has_its_methods_down():
+    made = [
+        record("ldmnet", 0, 50.0, None, "yaleb"),
+        record("ldmnet", 1, 54.0, None, "yaleb"),
+        record("pca", 0, 20.0, None, "yaleb"),
+    ]
+    assert format_table(table_rows(made, "yaleb"), "md").splitlines() == [
+        "| method | mean | seeds | selection |",
+        "|---|---:|---:|---:|",
+        "| pca | 20.00 | 1 | printed |",
+        "| ldmnet | **52.00** ± 2.83 | 2 | printed |",
+    ]
+    assert r"ldmnet & \textbf{52.00} $\pm$ 2.83 & 2 & printed \\" in format_table(table_rows(made, "yaleb"), "latex")

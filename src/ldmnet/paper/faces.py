@@ -28,7 +28,7 @@ from ldmnet.training.methods import Method
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
 TUNING_SPLITS = 3
-LEARNING_RATES = (specs.NIR_VIS.lr, 0.03)
+LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3)
 CONTROL_MU = (5.0, 20.0)
 MU, STRENGTH, INPUT_SCALES = 5.0, 1.0, (1.0, 0.0)  # of LDMNet, tuned: inputs in the graph, or features alone
 NOT_TUNED = ("pca", "ldmnet")
@@ -67,14 +67,14 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
 
 
 def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
-    """The four settings that a row's are chosen from: as many for every method that is tuned."""
+    """The settings that a row's are chosen from: for a network three learning rates and two strengths."""
     start = default_embedding(row, epochs)
     if row in NOT_TUNED:
         return [start]
     if row == "low_rank":
         return [replace(start, dimensions=d, step_size=s) for d in (200, 400) for s in (0.01, 0.03)]
     if row == "none":
-        return [replace(start, train=face_training(epochs, lr)) for lr in (*LEARNING_RATES, 0.3, 0.01)]
+        return [replace(start, train=face_training(epochs, lr)) for lr in (*LEARNING_RATES, 0.01)]
     methods = {
         "weight_decay": [Method("weight_decay", weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
         "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT)],

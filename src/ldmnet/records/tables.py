@@ -18,11 +18,15 @@ from ldmnet.records.runs import Record, read_records
 Format = Literal["md", "latex", "csv", "json"]
 NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
 ORDER = (
+    "pca",
+    "low_rank",
+    "triplet",
     "none",
     "weight_decay",
     "dropout",
     "control",
     "ldmnet",
+    "none_tuned",
     "weight_decay_tuned",
     "dropout_tuned",
     "control_tuned",
@@ -129,12 +133,18 @@ def format_table(rows: Sequence[TableRow], style: Format) -> str:
 
 
 def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
-    """Training sizes down, methods across, the printed number behind ours."""
+    """Training sizes down, methods across, the printed number behind ours; without sizes the methods go down."""
     methods = [m for m in ORDER if any(r.method == m for r in rows)]
     methods += sorted({r.method for r in rows} - set(ORDER))
     cell = {(r.per_class, r.method): r for r in rows}
     sizes = list(dict.fromkeys(r.per_class for r in rows))
     lines = [["a class", *[m.replace("_", " ") for m in methods]]]
+    if sizes == [None]:
+        lines, sizes = [["method", "mean", "seeds", "selection"]], []
+        best = max((r.mean for r in rows if r.mean is not None), default=None)
+        for row in (cell[None, method] for method in methods):
+            number = _cell(row, row.mean == best, latex=latex)
+            lines.append([row.method.replace("_", " "), number, str(row.seeds), row.selection])
     for size in sizes:
         best = max((r.mean for r in rows if r.per_class == size and r.mean is not None), default=None)
         lines.append(["all" if size is None else str(size)])
@@ -146,7 +156,7 @@ def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
         columns = "r" * len(lines[0])
         return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline",
                           r"\end{tabular}"])  # fmt: skip
-    rule = "|" + "|".join(["---:"] * len(lines[0])) + "|"
+    rule = "|" + "|".join(["---:" if sizes else "---", *["---:"] * (len(lines[0]) - 1)]) + "|"
     table = ["| " + " | ".join(line) + " |" for line in lines]
     return "\n".join([table[0], rule, *table[1:]])
 
