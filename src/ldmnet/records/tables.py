@@ -142,9 +142,9 @@ def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
     if sizes == [None]:
         lines, sizes = [["method", "mean", "seeds", "selection"]], []
         best = max((r.mean for r in rows if r.mean is not None), default=None)
-        for row in (cell[None, method] for method in methods):
-            number = _cell(row, row.mean == best, latex=latex)
-            lines.append([row.method.replace("_", " "), number, str(row.seeds), row.selection])
+        for one in (cell[None, method] for method in methods):
+            number = _cell(one, one.mean == best, latex=latex)
+            lines.append([one.method.replace("_", " "), number, str(one.seeds), one.selection])
     for size in sizes:
         best = max((r.mean for r in rows if r.per_class == size and r.mean is not None), default=None)
         lines.append(["all" if size is None else str(size)])
