@@ -226,5 +226,6 @@ def test_the_study_runs_on_validation_people_and_prints_its_table(places, monkey
     assert {r["settings"]["part"] for r in records} == {"validation"}
     mean = np.mean([r["accuracy"] for r in records if r["method"] == "both layers"])
     first = np.mean([r["accuracy"] for r in records if r["method"] == few[0].name])
-    assert f"| both layers | {mean:.2f} |  | {mean - first:+.2f} | 2 |" in result.output
+    assert f"| both layers | {mean:.2f} | {round(mean - first, 2) + 0.0:+.2f} | 2 |" in result.output
+    assert "| variation | validation | gain (validation) | seeds |" in result.output
     assert "--study needs" in invoke("faces", "--demo", "--study").output

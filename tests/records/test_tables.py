@@ -90,7 +90,7 @@ def test_a_study_says_what_diverged():
         {**record("as printed", 0, 50.0), "val_accuracy": 51.0},
         {**record("lr x 9", 0, None), "val_accuracy": None},
     ]
-    assert "| lr x 9 | diverged | diverged | | 1 |" in format_study(records)
+    assert "| lr x 9 | diverged | diverged |  | 1 |" in format_study(records)
 
 
 def test_a_table_without_sizes_has_its_methods_down():

@@ -171,25 +171,32 @@ def _cell(row: TableRow, best: bool, *, latex: bool) -> str:
 
 
 def format_study(records: Iterable[Record]) -> str:
-    """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one."""
+    """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one.
+
+    Matching is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
+    """
+    records = list(records)
+    people = all(record.get("settings", {}).get("part") == "validation" for record in records)
     by_name: dict[str, dict[int, Record]] = defaultdict(dict)
     for record in records:
         by_name[record["method"]][record["seed"]] = record
-    lines = ["| variation | validation | test | gain (validation) | seeds |", "|---|---:|---:|---:|---:|"]
+    lines = [["variation", "validation", "test", "gain (validation)", "seeds"], ["---", *["---:"] * 4]]
     first: float | None = None
     for name, by_seed in by_name.items():
-        people = all(
-            r.get("settings", {}).get("part") == "validation" for r in by_seed.values()
-        )  # matching: no test was made
         validation = _all_or_none([r["accuracy" if people else "val_accuracy"] for r in by_seed.values()])
         if not validation:
-            lines.append(f"| {name} | diverged | diverged | | {len(by_seed)} |")
+            lines.append([name, "diverged", "diverged", "", str(len(by_seed))])
             continue
         val = statistics.fmean(validation)
-        test = "" if people else _mean_and_spread([r["accuracy"] for r in by_seed.values()])
+        test = _mean_and_spread([r["accuracy"] for r in by_seed.values()])
         first = val if first is None else first
-        lines.append(f"| {name} | {val:.2f} | {test} | {val - first:+.2f} | {len(by_seed)} |")
-    return "\n".join(lines)
+        gain = round(val - first, 2) + 0.0  # never -0.00
+        lines.append([name, f"{val:.2f}", test, f"{gain:+.2f}", str(len(by_seed))])
+    if people:
+        lines = [[cell for place, cell in enumerate(line) if place != 2] for line in lines]
+    rule = "|" + "|".join(lines[1]) + "|"
+    table = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([table[0], rule, *table[2:]])
 
 
 def _mean_and_spread(values: list[float]) -> str:
