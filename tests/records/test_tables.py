@@ -102,7 +102,7 @@ def test_a_table_without_sizes_has_its_methods_down():
     assert format_table(table_rows(made, "yaleb"), "md").splitlines() == [
         "| method | mean | seeds | selection |",
         "|---|---:|---:|---:|",
-        "| pca | 20.00 | 1 | printed |",
         "| ldmnet | **52.00** ± 2.83 | 2 | printed |",
+        "| pca | 20.00 | 1 | printed |",
     ]
     assert r"ldmnet & \textbf{52.00} $\pm$ 2.83 & 2 & printed \\" in format_table(table_rows(made, "yaleb"), "latex")

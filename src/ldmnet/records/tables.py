@@ -18,19 +18,16 @@ from ldmnet.records.runs import Record, read_records
 Format = Literal["md", "latex", "csv", "json"]
 NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
 ORDER = (
-    "pca",
-    "low_rank",
-    "triplet",
     "none",
     "weight_decay",
     "dropout",
     "control",
     "ldmnet",
-    "none_tuned",
     "weight_decay_tuned",
     "dropout_tuned",
     "control_tuned",
     "ldmnet_tuned",
+    "none_tuned",
 )
 
 

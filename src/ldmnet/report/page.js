@@ -7,12 +7,12 @@
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const fine = matchMedia("(pointer: fine)");
 
-  const LINES = 9; // colours of style.css, one a row of a table
+  const LINES = 10; // colours of style.css, one a row of a table
   const CLASSES = 10;
   const RANGE = 1000; // of features.py
   const DASHES = ["dot", "dash", "dashdot", "longdash", "solid", "longdashdot", "8px,3px,2px,3px", "2px,4px",
-    "12px,3px"];
-  const SWATCH = ["2 3", "6 3", "6 3 2 3", "9 3", "", "9 3 2 3", "7 3 2 3", "2 4", "12 3"]; // the same, in a legend
+    "12px,3px", "4px,2px"];
+  const SWATCH = ["2 3", "6 3", "6 3 2 3", "9 3", "", "9 3 2 3", "7 3 2 3", "2 4", "12 3", "4 2"]; // the same, in a legend
   const MARKS = ["circle", "square", "diamond", "triangle-up", "triangle-down"];
   const SHAPES = ["M6 1.5a4.5 4.5 0 1 0 .01 0z", "M2 2h8v8h-8z", "M6 .5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
     "M6 1l5.5 9.5h-11z", "M6 11l5.5-9.5h-11z"];
