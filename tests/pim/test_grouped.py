@@ -129,3 +129,19 @@ def test_step_limit_is_reported(monkeypatch):
 def test_dtype_is_kept(dtype):
     W, v, groups = sorted_problem(dtype)
     assert solve_grouped(PointIntegralSystem(W, 0.2, "lumped"), v, groups).value.dtype == dtype
+
+
+@pytest.mark.parametrize("coupling", [0.2, 50.0])
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("dense_up_to", [0, 30, 800])
+def test_the_solution_in_the_place_of_v_is_the_same(monkeypatch, mass, dense_up_to, coupling):
+    """At 50 the consistent system is indefinite: blocks that cannot be factorised must find v as it was."""
+    monkeypatch.setattr(grouped, "DENSE_UP_TO", dense_up_to)
+    W, v, groups = sorted_problem()
+    system, given = PointIntegralSystem(W, coupling, mass), v.clone()
+    apart = solve_grouped(system, v, groups)
+    assert torch.equal(v, given)
+    inside = solve_grouped(system, v, groups, overwrite=True)
+    assert inside.value.data_ptr() == v.data_ptr()
+    assert torch.equal(inside.value, apart.value)
+    assert inside.status is apart.status
