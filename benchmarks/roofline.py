@@ -3,7 +3,7 @@
     python benchmarks/roofline.py --n 7000,54000
 
 The machine's roofs: the rate of a large float32 matrix product, and the bandwidth of a large copy. A full search is
-bound by the former. Ranking candidates and conjugate gradients are bound by the latter: they are charged with every
+bound by the former. Ranking candidates and Chebyshev's iteration are bound by the latter: they are charged with every
 number that they read or write, gathered ones each time, so that a share above one means that the cache served some.
 """
 
@@ -15,13 +15,14 @@ import torch
 from measure import arguments, medians, show
 from points import class_points
 
-from ldmnet import PointIntegralSystem, pcg, self_tuned_weights
+from ldmnet import PointIntegralSystem, self_tuned_weights
 from ldmnet.graph.candidates import CANDIDATES
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import NeighborSearch
+from ldmnet.pim.chebyshev import chebyshev
 
 K, D_FEAT, COUPLING = 20, 500, 10.0
-ARRAYS = 14  # read or written in a step of conjugate gradients
+ARRAYS = 7  # read or written in a step of Chebyshev's iteration
 
 
 def measured(n: int, rounds: int) -> list[dict[str, Any]]:
@@ -33,11 +34,11 @@ def measured(n: int, rounds: int) -> list[dict[str, Any]]:
     full = NeighborSearch(groups, K, once=True)
     system = PointIntegralSystem(self_tuned_weights(neighbors), COUPLING, "lumped")
     blocks = [system.block(a, a + m) for a, m in zip(groups.starts, groups.sizes, strict=True)]
-    steps = pcg(blocks[0], features[: groups.sizes[0]]).steps
+    steps = chebyshev(blocks[0], features[: groups.sizes[0]]).steps
 
     def iterate() -> None:
         for start, size, block in zip(groups.starts, groups.sizes, blocks, strict=True):
-            pcg(block, features[start : start + size])
+            chebyshev(block, features[start : start + size])
 
     square = torch.randn(4096, 4096)
     long = torch.randn(64 * 2**20)
@@ -48,7 +49,7 @@ def measured(n: int, rounds: int) -> list[dict[str, Any]]:
             "copy": lambda: out.copy_(long),
             "full search": lambda: full(features),
             "candidates ranked": lambda: ranking(features),
-            "conjugate gradients": iterate,
+            "Chebyshev's iteration": iterate,
         },
         rounds,
     )
@@ -57,8 +58,8 @@ def measured(n: int, rounds: int) -> list[dict[str, Any]]:
     work = {  # in units of 1e9
         "full search": ("GFLOP/s", sum(2 * m * m * (D_FEAT + 1) for m in groups.sizes) / 1e9),
         "candidates ranked": ("GB/s", n * CANDIDATES * (D_FEAT + 3) * 4 / 1e9),
-        # a step gathers a row of p for each entry of W, and reads or writes arrays of the features' size
-        "conjugate gradients": ("GB/s", steps * (entries * (D_FEAT * 4 + 12) + ARRAYS * features.nbytes) / 1e9),
+        # a step gathers a row of u for each entry of W, and reads or writes arrays of the features' size
+        "Chebyshev's iteration": ("GB/s", steps * (entries * (D_FEAT * 4 + 12) + ARRAYS * features.nbytes) / 1e9),
     }
     rows: list[dict[str, Any]] = [
         {"n": n, "phase": f"the machine: {name}", "seconds": taken[name], "rate": roof[unit], "unit": unit}

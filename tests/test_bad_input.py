@@ -131,6 +131,7 @@ FAULTS = [
     (["reproduce", "mnist", "--methods", "magic"], "there is no row 'magic'."),
     (["study", "mnist", "--data-dir", "empty", "--jobs", "1"], "mnist is not complete in empty: "),
     (["study", "mnist", "--only", "magic"], "no variation's name contains any of ['magic']."),
+    (["table", "mnist", "--leads", "--format", "csv"], "Invalid value: --leads is written as md only, not as csv."),
     (["table", "mnist", "--results", "empty"], "there are no records (*.jsonl) in empty."),
     (["table", "mnist", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
     (["table", "mnist", "--results", "void"], "void/mnist.jsonl cannot be read as records: "),

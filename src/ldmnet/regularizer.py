@@ -166,6 +166,8 @@ class ManifoldRegularizer:
         self._Z: Tensor | None = None
         self._running: Tensor | None = None  # what penalty saw last, NaN where it saw nothing
         self._warned: set[Status] = set()
+        self._pull_of: tuple[float, int, torch.dtype] | None = None
+        self._pull_is = self.inputs.new_zeros(())
 
     @property
     def coupling(self) -> float:
@@ -278,7 +280,14 @@ class ManifoldRegularizer:
             self._running[rows] = features.detach().to(target.dtype)
         wanted = target.index_select(0, rows)
         distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
-        return distance * (self.mu / (2 * len(index)))  # eqs. (9), (10)
+        return distance * self._pull(len(index), distance)  # eqs. (9), (10)
+
+    def _pull(self, count: int, like: Tensor) -> Tensor:
+        """Mu / (2 count) as a tensor, kept from batch to batch: making one takes as long as the batch's distances."""
+        if self._pull_of != (self.mu, count, like.dtype):
+            self._pull_of = (self.mu, count, like.dtype)
+            self._pull_is = like.new_tensor(self.mu / (2 * count))
+        return self._pull_is
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to go on: target and Z, the clock, and what they belong to."""

@@ -150,6 +150,30 @@ def test_bad_face_files_are_named(tmp_path):
         load_match_table("cufs", tmp_path)
 
 
+def test_who_is_in_both_parts_of_cufs_is_one_person(tmp_path):
+    (tmp_path / "faces").mkdir()
+    photo, sketch = np.random.default_rng(0).integers(0, 256, (2, 5, 6, 4), dtype=np.uint8)
+    parts = {"cuhk_photo": photo[:3], "cuhk_sketch": sketch[:3], "ar_photo": photo[2:], "ar_sketch": sketch[2:]}
+    np.savez(tmp_path / "faces" / "cufs_125x100.npz", **parts)
+    table = load_match_table("cufs", tmp_path)
+    assert table.note == "1 of 6 photographs are there twice, and those people are taken once"
+    assert torch.bincount(table.identity * 2 + table.modality).tolist() == [1] * 10
+    thinned = [images[:, ::2, ::2] for images in (photo, sketch)]
+    torch.testing.assert_close(table.x, standardised(np.concatenate(thinned)))
+
+
+def test_one_sample_under_two_names_is_counted(tmp_path):
+    x = np.random.default_rng(0).normal(size=(6, 3))
+    x[4] = x[1]
+    modality = ["a", "b"] * 3
+    np.savez(tmp_path / "t.npz", x=x, identity=[0, 0, 1, 1, 2, 2], modality=modality)
+    table = read_match_npz(tmp_path / "t.npz")
+    assert table.twins == 2
+    assert table.notes() == "2 samples are the same as a sample of another person: are they one?"
+    np.savez(tmp_path / "t.npz", x=x, identity=[0, 0, 1, 1, 0, 0], modality=modality)
+    assert read_match_npz(tmp_path / "t.npz").notes() == ""
+
+
 def test_names_and_places_are_said(monkeypatch):
     monkeypatch.delenv("LDMNET_DATA", raising=False)
     words = "there is no table of faces 'lfw'. Choose one of yaleb, cufs, digits, or an .npz file."
@@ -194,6 +218,8 @@ def test_real_yale_b():
 @needs_real
 def test_real_cufs():
     table = load_match_table("cufs", REAL)
-    assert table.x.shape == (2 * 311, 63 * 50)
-    assert torch.bincount(table.identity).tolist() == [2] * 311
+    assert table.x.shape == (2 * 211, 63 * 50)
+    assert torch.bincount(table.identity).tolist() == [2] * 211
     assert table.scale == 56
+    assert table.note == "100 of 311 photographs are there twice, and those people are taken once"
+    assert table.twins == 0

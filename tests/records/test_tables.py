@@ -6,7 +6,7 @@ import pytest
 
 from ldmnet.errors import DataError
 from ldmnet.records import format_table, read_records, table_rows
-from ldmnet.records.tables import format_study
+from ldmnet.records.tables import format_leads, format_study
 
 
 def record(method, seed, accuracy, per_class=50, table="mnist", paper=None):
@@ -106,3 +106,26 @@ def test_a_table_without_sizes_has_its_methods_down():
         "| pca | 20.00 | 1 | printed |",
     ]
     assert r"ldmnet & \textbf{52.00} $\pm$ 2.83 & 2 & printed \\" in format_table(table_rows(made, "yaleb"), "latex")
+
+
+def test_leads_are_paired_by_seed():
+    made = [
+        *[record("ldmnet", seed, accuracy) for seed, accuracy in enumerate([94.0, 96.0, 99.0])],
+        *[record("control", seed, accuracy) for seed, accuracy in enumerate([93.0, 93.0])],
+        record("dropout", 0, None),
+        record("none", 7, 90.0),
+        record("ldmnet", 0, 97.0, 100),
+        record("none", 0, 95.5, 100),
+        record("control", 0, 1.0, table="svhn"),
+    ]
+    assert format_leads(made, "mnist").splitlines() == [
+        "| a class | of | over none | over dropout | over control |",
+        "|---|---:|---:|---:|---:|",
+        "| 50 | ldmnet |  |  | +2.00 ± 1.00 |",
+        "| 100 | ldmnet | +1.50 |  |  |",
+    ]
+
+
+def test_leads_of_a_table_without_sizes():
+    made = [record(method, 0, value, None, "cufs") for method, value in [("ldmnet_tuned", 80.0), ("pca", 81.5)]]
+    assert format_leads(made, "cufs").splitlines() == ["| of | over pca |", "|---|---:|", "| ldmnet tuned | -1.50 |"]

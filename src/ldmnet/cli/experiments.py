@@ -151,7 +151,13 @@ def study(
     click.echo(format_study(records))
 
 
-@click.command(epilog=examples("ldmnet table mnist", "ldmnet table cifar10 --format json"))
+@click.command(
+    epilog=examples(
+        "ldmnet table mnist",
+        "ldmnet table cifar10 --format json",
+        "ldmnet table yaleb --leads              what LDMNet has over the other methods, seed by seed",
+    )
+)
 @click.argument("table", shell_complete=one_of(*TABLES))
 @click.option(
     "--format",
@@ -161,15 +167,22 @@ def study(
     show_default=True,
     help="How it is written.",
 )
+@click.option("--leads", is_flag=True, help="LDMNet's lead over each method, mean and standard error over seeds.")
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
-def table(table: str, style: str, results: Path | None) -> None:
+def table(table: str, style: str, leads: bool, results: Path | None) -> None:
     """Print a table from the records."""
     from ldmnet.records import format_table, table_rows
-    from ldmnet.records.tables import records_in
+    from ldmnet.records.tables import format_leads, records_in
 
-    rows = table_rows(records_in(results), table)
+    if leads and style != "md":
+        raise click.BadParameter(f"--leads is written as md only, not as {style}.")
+    records = records_in(results)
+    rows = table_rows(records, table)
     if not rows:
         raise DataError(f"there are no records of a table {table!r} in {results or 'results'}.")
+    if leads:
+        click.echo(format_leads(records, table))
+        return
     click.echo(format_table(rows, style))  # type: ignore[arg-type]
 
 

@@ -173,7 +173,7 @@ def _yaleb(path: Path, describe: Describe | None) -> MatchTable:
 
 
 def _cufs(path: Path, describe: Describe | None) -> MatchTable:
-    """Photographs against sketches, one of each a person."""
+    """Photographs against sketches, one of each a person; some people are in both of the parts that CUFS is made of."""
     pairs = [f"{group}_{kind}" for kind in KINDS for group in ("cuhk", "ar")]
     arrays = read_npz_arrays(path, pairs)
     for group in ("cuhk", "ar"):
@@ -183,11 +183,21 @@ def _cufs(path: Path, describe: Describe | None) -> MatchTable:
             )
     grey = {name: _grey(arrays[name], name, path) for name in pairs}
     photo, sketch = (np.concatenate([grey[f"{group}_{kind}"] for group in ("cuhk", "ar")]) for kind in KINDS)
-    people = range(len(photo))
+    kept = _first_of_each(photo)
+    twice = len(photo) - len(kept)
+    note = f"{twice} of {len(photo)} photographs are there twice, and those people are taken once" if twice else ""
+    photo, sketch, people = photo[kept], sketch[kept], range(len(kept))
     if describe is not None:
-        return two_modalities("cufs", photo, sketch, (people, people), KINDS, describe)
+        return two_modalities("cufs", photo, sketch, (people, people), KINDS, describe, note=note)
     photo, sketch = _thinned(photo), _thinned(sketch)
-    return two_modalities("cufs", photo, sketch, (people, people), KINDS, scale=_pixel_scale(photo))
+    return two_modalities("cufs", photo, sketch, (people, people), KINDS, scale=_pixel_scale(photo), note=note)
+
+
+def _first_of_each(images: NDArray[Any]) -> NDArray[np.int64]:
+    """The rows of the images that do not repeat an earlier one."""
+    rows = images.reshape(len(images), -1)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return np.sort(first)
 
 
 def _grey(images: NDArray[Any], name: str, path: Path) -> NDArray[Any]:

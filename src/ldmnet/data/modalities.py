@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,20 @@ class MatchTable:
                 raise InputError(f"{self.name}: there are {n} samples but {name} has shape {tuple(part.shape)}.")
         if self.split is not None and len(self.split) != n:
             raise InputError(f"{self.name}: there are {n} samples but split has {len(self.split)} entries.")
+
+    @cached_property
+    def twins(self) -> int:
+        """How many samples equal, number for number, a sample of another person."""
+        people: dict[bytes, set[int]] = defaultdict(set)
+        keys = [sha256(row.numpy().tobytes()).digest() for row in self.x]
+        for key, person in zip(keys, self.identity.tolist(), strict=True):
+            people[key].add(person)
+        return sum(len(people[key]) > 1 for key in keys)
+
+    def notes(self) -> str:
+        """What was left out, and what is odd about the samples, in words; empty if nothing."""
+        odd = f"{self.twins} samples are the same as a sample of another person: are they one?" if self.twins else ""
+        return "; ".join(filter(None, (self.note, odd)))
 
     def prepared(self, train: Tensor) -> Tensor:
         """All rows with the training rows' mean removed, divided by the table's scale."""

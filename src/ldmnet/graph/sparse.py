@@ -1,4 +1,4 @@
-"""Sparse CSR tensors: making one, and the row of each entry."""
+"""Sparse CSR tensors: making one, multiplying with one, and the row of each entry."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def row_of_entry(W: Tensor) -> Tensor:
     """The row index of every stored entry of a CSR tensor."""
     crow = W.crow_indices()
     return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
+
+
+def product(W: Tensor, x: Tensor) -> Tensor:
+    """W x for a CSR tensor and a dense (n, m), by the kernel that is fastest where the columns are many."""
+    if x.device.type != "cpu":
+        return W @ x
+    summed: Tensor = torch.sparse.mm(W, x, "sum")
+    return summed

@@ -18,7 +18,7 @@ from ldmnet.graph.sparse import csr
 
 Symmetrize = Literal["max", "mean"]
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
-BLOCK = 2**14  # rows, at least, that are made symmetric at a time, where no edge leaves them
+BLOCK = 2**12  # rows, at least, that are made symmetric at a time, where no edge leaves them
 
 
 def self_tuned_weights(
@@ -130,15 +130,18 @@ def _symmetric(
     rows: Tensor, cols: Tensor, weight: Tensor, n: int, symmetrize: Symmetrize, self_weight: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The union of an edge list with its transpose, and the diagonal: entries a row, columns, values."""
-    everyone = torch.arange(n, device=rows.device)
+    if n * n < 2**31:  # keys of 32 bits sort faster
+        rows, cols = rows.int(), cols.int()
+    everyone = torch.arange(n, dtype=rows.dtype, device=rows.device)
     key = torch.cat([rows * n + cols, cols * n + rows, everyone * (n + 1)])
     weight = torch.cat([weight, weight, weight.new_full((n,), self_weight)])
     key, by_key = key.sort()
     first = torch.ones_like(key, dtype=torch.bool)
     first[1:] = key[1:] != key[:-1]  # an edge that is there in both directions has one weight
-    key, weight = key[first], weight[by_key[first]]
+    place = first.nonzero().squeeze(1)
+    key, weight = key[place], weight[by_key[place]]
     if symmetrize == "mean":
-        chosen_by = torch.diff(first.nonzero().squeeze(1), append=first.new_full((1,), len(first), dtype=torch.int64))
+        chosen_by = torch.diff(place, append=place.new_full((1,), len(first)))
         weight = torch.where(key % (n + 1) == 0, weight, weight * chosen_by / 2)
     row = key // n
-    return torch.bincount(row, minlength=n), key - row * n, weight
+    return torch.bincount(row, minlength=n), (key - row * n).long(), weight

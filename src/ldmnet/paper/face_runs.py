@@ -187,7 +187,7 @@ def match_once(
         "seconds": {phase: round(spent, 2) for phase, spent in learned.seconds.items()},
         "threads": settings.threads,
         "versions": versions(),
-        "data_note": "; ".join(filter(None, (table.note, fold.note()))),
+        "data_note": "; ".join(filter(None, (table.notes(), fold.note()))),
         "modalities": table.modalities,
     }
     if learned.diverged:

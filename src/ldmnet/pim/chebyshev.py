@@ -1,8 +1,8 @@
-"""Chebyshev's iteration for the lumped system where c = mu / lambda_tilde is large.
+"""Chebyshev's iteration for the lumped system where c = mu / lambda_tilde is not very small.
 
 D^-1 (L + c D) = (1 + c) I - P with P = D^-1 W, whose eigenvalues lie in [-1, 1] whatever the graph. So the best
-polynomial of every degree d is known beforehand: it needs no inner products, and the residual falls by T_d(1 + c) at
-least, T_d Chebyshev's polynomial. How many steps are needed follows from the first residual.
+polynomial of every degree is known beforehand: p products with W leave of the residual 1 / T_{p+1}(1 + c) at most, T
+Chebyshev's polynomials. There are no inner products to take, and the number of products follows from the tolerance.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ldmnet.graph.sparse import csr
-from ldmnet.pim.solve import Solution, Status, chunk_width, whole_and_centred
+from ldmnet.graph.sparse import csr, product
+from ldmnet.pim.solve import Solution, Status, chunk_width
 from ldmnet.pim.system import PointIntegralSystem
 
-COUPLING_FROM = 4.0  # below, conjugate gradients adapt to the spectrum and take fewer steps
+COUPLING_FROM = 0.1  # below, conjugate gradients adapt to the spectrum and take far fewer steps
+CHUNK_BYTES = 6 * 2**20  # of one (n, chunk) array
 
 
 def chebyshev_pays(system: PointIntegralSystem, tol: float) -> bool:
@@ -32,62 +33,46 @@ def chebyshev(
     Args:
         system: the operator, with the lumped mass.
         v: (n, m), finite.
-        tol: a column is solved when |residual| <= tol |right-hand side|, with and without the column's mean.
+        tol: columns are solved when |residual| <= tol |right-hand side|, with and without their means, in the norm
+            |r| = (sum_i r_i^2 / D_i)^(1/2). The error of u is then at most tol |v|, in the norm weighted by D.
         max_steps: at most this many products with the matrix.
         out: where the solution is written, v itself perhaps.
 
     Returns:
         A `Solution`, whose residuals are upper bounds.
     """
-    W, D = system.W, system.D
-    counts = W.crow_indices().diff()
-    values = W.values() / torch.repeat_interleave(D, counts)
-    P = csr(W.crow_indices().int(), W.col_indices().int(), values, len(D))
+    W, D, theta = system.W, system.D, 1 + system.coupling
+    steps, bound = _steps(theta, tol, max_steps)
+    values = W.values() / torch.repeat_interleave(theta * D, W.crow_indices().diff())
+    Q = csr(W.crow_indices(), W.col_indices(), values, len(D))  # P / theta
     value = torch.empty_like(v) if out is None else out
-    width, steps, ends = chunk_width(v), 0, []
+    width = chunk_width(v, CHUNK_BYTES)
     for chunk in range(0, v.shape[1], width):
         here = slice(chunk, chunk + width)
-        mean = v[:, here].mean(0)  # constants are kept: take them out, and no digits are lost on them
-        x = v[:, here] - mean
-        s = torch.addmm(x, P, x, beta=-1)  # D^-1 times the residual of u = v, which is -L v
-        largest = (D.max() * (D @ s.square())).sqrt()  # |residual| is not above this
-        size, goal = _sizes(system, x, mean, tol)
-        degree, fall = _degree(1 + system.coupling, largest, goal, max_steps)
-        if degree:
-            _improve(P, 1 + system.coupling, x, s, degree)
-        torch.add(x, mean, out=value[:, here])
-        steps = max(steps, degree)
-        ends.append((largest / fall, size, goal))
-    bound, size, goal = (torch.cat(part) for part in zip(*ends, strict=True))
-    status = Status.CONVERGED if bool((bound <= goal).all()) else Status.STEP_LIMIT
-    return Solution(value, status, steps, bound / torch.where(size > 0, size, 1))
+        mean = (D @ v[:, here]) / D.sum()  # constants are kept: take them out, and no digits are lost on them
+        u = _iterated(Q, theta, v[:, here] - mean, steps)
+        torch.add(mean, u, alpha=system.coupling / theta, out=value[:, here])
+    status = Status.CONVERGED if bound <= tol else Status.STEP_LIMIT
+    return Solution(value, status, steps, v.new_full((v.shape[1],), bound))
 
 
-def _sizes(system: PointIntegralSystem, x: Tensor, mean: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """|c D v| of the whole columns, and the residual that solves them: relative to it and to |c D x|."""
-    c, weight = system.coupling, system.D.square()
-    size, centred = whole_and_centred(c * c * (weight @ x.square()), c * (weight @ x), c * mean, system.D)
-    return size, tol * torch.minimum(size, centred)
+def _steps(theta: float, tol: float, most: int) -> tuple[int, float]:
+    """The fewest products that leave at most `tol` of the residual, and what they leave: 1 / T_{steps+1}(theta)."""
+    steps, now, before = 0, theta, 1.0
+    while now * tol < 1 and steps < most:
+        steps, now, before = steps + 1, 2 * theta * now - before, now
+    return steps, 1 / now
 
 
-def _degree(theta: float, start: Tensor, goal: Tensor, most: int) -> tuple[int, float]:
-    """The least degree whose polynomial brings every column from `start` to `goal`, and T_degree(theta)."""
-    needed = float(torch.where(start > goal, start / goal, 0).max()) if len(start) else 0.0
-    if needed <= 1:
-        return 0, 1.0
-    degree, fall, before = 1, theta, 1.0
-    while fall < needed and degree < most:
-        degree, fall, before = degree + 1, 2 * theta * fall - before, fall
-    return degree, fall
-
-
-def _improve(P: Tensor, theta: float, x: Tensor, s: Tensor, degree: int) -> None:
-    """`degree` steps on x, in place, from s = D^-1 times its residual."""
-    d = s / theta
-    x += d
-    rho = 1 / theta
-    for step in range(1, degree):
-        s = P @ d if step == 1 else torch.addmm(s.add_(d, alpha=-theta), P, d)
-        rho, before = 1 / (2 * theta - rho), rho
-        d.mul_(rho * before).add_(s, alpha=2 * rho)
-        x += d
+def _iterated(Q: Tensor, theta: float, x: Tensor, steps: int) -> Tensor:
+    """U with u - Q u = x, about: from zero, one step without a product and `steps` with one."""
+    before, u, weight = None, x, 2.0
+    for _ in range(steps):
+        weight = 1 / (1 - weight / (4 * theta * theta))
+        ahead = product(Q, u).add_(x)
+        if before is None:
+            ahead *= weight  # the iterate before the first is zero
+        else:
+            torch.lerp(before, ahead, weight, out=ahead)
+        before, u = u, ahead
+    return u

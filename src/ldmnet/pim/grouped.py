@@ -1,7 +1,7 @@
 """The alpha update group by group: a graph within groups makes the system block diagonal.
 
-Small blocks are factorised densely, many of one size in one batch; large ones are solved by conjugate gradients, or by
-Chebyshev's iteration where the graph is weak.
+Small blocks are factorised densely, many of one size in one batch; large ones are solved by Chebyshev's iteration, or
+by conjugate gradients where that does not apply.
 A dense block that is not positive definite, or not solved to the tolerance, goes to conjugate gradients too: they
 stop at negative curvature, and say when they cannot do better.
 """

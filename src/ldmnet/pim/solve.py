@@ -82,7 +82,7 @@ def pcg(
         raise InputError("v has NaN or infinite values.")
     columns = v if v.ndim == 2 else v[:, None]
     starts = columns if x0 is None else x0.reshape(columns.shape)
-    width = chunk_width(columns)
+    width = chunk_width(columns, CHUNK_BYTES)
     matrix, S = system.scaled()
     value = torch.empty_like(columns)
     ends = []
@@ -107,9 +107,9 @@ def pcg(
     return Solution(value.reshape(v.shape), status, max(end.steps for end in ends), residual, bent)
 
 
-def chunk_width(columns: Tensor) -> int:
+def chunk_width(columns: Tensor, chunk_bytes: int) -> int:
     """How many columns to work on at one time."""
-    return max(LEAST_CHUNK, CHUNK_BYTES // (max(1, len(columns)) * columns.element_size()))
+    return max(LEAST_CHUNK, chunk_bytes // (max(1, len(columns)) * columns.element_size()))
 
 
 @dataclass(frozen=True)

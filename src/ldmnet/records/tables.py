@@ -7,7 +7,7 @@ import io
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +29,8 @@ ORDER = (
     "ldmnet_tuned",
     "none_tuned",
 )
+
+OURS = ("ldmnet", "ldmnet_tuned")
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,8 @@ def committed_results() -> Path:
 
 def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
     """The cells of one table; a seed that was run twice counts once, the last time."""
-    cells: dict[tuple[int | None, str], dict[int, Record]] = defaultdict(dict)
-    for record in records:
-        if record["table"] == table:
-            cells[record["per_class"], record["method"]][record["seed"]] = record
     rows = []
-    for (per_class, method), by_seed in cells.items():
+    for (per_class, method), by_seed in _cells(records, table).items():
         found = list(by_seed.values())
         accuracy = _all_or_none([r["accuracy"] for r in found])
         rows.append(
@@ -103,6 +101,15 @@ def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
             )
         )
     return sorted(rows, key=_position)
+
+
+def _cells(records: Iterable[Record], table: str) -> dict[tuple[int | None, str], dict[int, Record]]:
+    """Size and method -> seed -> the last record."""
+    cells: dict[tuple[int | None, str], dict[int, Record]] = defaultdict(dict)
+    for record in records:
+        if record["table"] == table:
+            cells[record["per_class"], record["method"]][record["seed"]] = record
+    return cells
 
 
 def _all_or_none(values: list[float | None]) -> list[float]:
@@ -165,6 +172,38 @@ def _cell(row: TableRow, best: bool, *, latex: bool) -> str:
     spread = "" if row.std is None else (rf" $\pm$ {row.std:.2f}" if latex else f" ± {row.std:.2f}")
     printed = "" if row.paper is None else f" ({row.paper:.2f})"
     return number + spread + printed
+
+
+def format_leads(records: Iterable[Record], table: str) -> str:
+    """What LDMNet's rows have over every other row, as Markdown: mean ± standard error of the differences, by seed.
+
+    A seed counts where both rows have it; nothing is said of a pair with a run that diverged, or without a common seed.
+    """
+    cells = _cells(records, table)
+    methods = sorted({method for _, method in cells}, key=lambda m: (ORDER.index(m) if m in ORDER else len(ORDER), m))
+    ours, others = ([m for m in methods if (m in OURS) is side] for side in (True, False))
+    lines = [["a class", "of", *[f"over {m.replace('_', ' ')}" for m in others]]]
+    for size in sorted({size for size, _ in cells}, key=lambda size: (size is None, size)):
+        for row in ours:
+            differences = [_paired(cells[size, row], cells[size, other]) for other in others]
+            if any(differences):
+                first = "all" if size is None else str(size)
+                lines.append([first, row.replace("_", " "), *differences])
+    if {size for size, _ in cells} == {None}:  # matching has no sizes
+        lines = [line[1:] for line in lines]
+    rule = "|" + "|".join(["---", *["---:"] * (len(lines[0]) - 1)]) + "|"
+    text = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([text[0], rule, *text[1:]])
+
+
+def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
+    common = sorted(ours.keys() & theirs.keys())
+    pairs = [(ours[seed]["accuracy"], theirs[seed]["accuracy"]) for seed in common]
+    if not pairs or any(None in pair for pair in pairs):
+        return ""
+    apart = [a - b for a, b in pairs]
+    error = f" ± {statistics.stdev(apart) / len(apart) ** 0.5:.2f}" if len(apart) > 1 else ""
+    return f"{statistics.fmean(apart):+.2f}{error}"
 
 
 def format_study(records: Iterable[Record]) -> str:
