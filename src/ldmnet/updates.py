@@ -10,7 +10,7 @@ from torch import Tensor
 from ldmnet.pim.solve import Solution
 from ldmnet.pim.system import PointIntegralSystem
 
-LOGGED_BLOCKS, BLOCK = 4, 8  # of feature columns: side by side, so that the rest need not be read from memory
+LOGGED_BLOCKS, BLOCK = 4, 4  # of feature columns: side by side, so that the rest need not be read from memory
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Update:
         solver_steps: products with the matrix.
         residual: the largest relative residual over the columns.
         negative_curvature: columns that stopped at negative curvature.
-        move: |alpha - f| over |f - mean f|, on 32 of the feature columns, four evenly spaced blocks of eight.
+        move: |alpha - f| over |f - mean f|, on 16 of the feature columns, four evenly spaced blocks of four.
         dual: |Z|.
         energy: Dirichlet energy of alpha over that of f, on the same columns.
         seconds: by phase: graph, solve, other (Z, v, copies, this log).
@@ -54,7 +54,8 @@ def describe(
     spread = float(torch.linalg.vector_norm(before - before.mean(0)))
     energy = 1.0
     if system is not None:
-        energy = system.dirichlet_energy(after) / max(system.dirichlet_energy(before), torch.finfo(f.dtype).tiny)
+        now, then = system.dirichlet_energies(after, before)
+        energy = now / max(then, torch.finfo(f.dtype).tiny)
     return Update(
         status=solution.status.name,
         solver_steps=solution.steps,
@@ -69,7 +70,7 @@ def describe(
 
 
 def _logged(features: Tensor) -> Tensor:
-    """The columns that the log is about, (n, 32) or all that there are."""
+    """The columns that the log is about, (n, 16) or all that there are."""
     last = features.shape[1] - BLOCK
     if last <= (LOGGED_BLOCKS - 1) * BLOCK:
         return features

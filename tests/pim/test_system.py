@@ -79,12 +79,16 @@ def test_l_kills_constants():
     assert system.dirichlet_energy(torch.ones(70, 2, dtype=torch.float64)) == pytest.approx(0, abs=1e-11)
 
 
-def test_dirichlet_energy_is_the_sum_over_edges():
-    W, u = graph(), cloud(70, 3, seed=1)
+@pytest.mark.parametrize("columns", [3, 40])
+def test_dirichlet_energy_is_the_sum_over_edges(columns):
+    W, u = graph(), cloud(70, columns, seed=1)
     dense = W.to_dense()
     by_edges = 0.5 * (dense[:, :, None] * (u[:, None] - u[None]) ** 2).sum()
-    energy = PointIntegralSystem(W, 1.0).dirichlet_energy(u)
+    system = PointIntegralSystem(W, 1.0)
+    energy = system.dirichlet_energy(u)
     assert energy == pytest.approx(float(by_edges), rel=1e-12)
+    assert system.dirichlet_energies(u[:, 0], u) == [system.dirichlet_energy(u[:, 0]), energy]
+    assert PointIntegralSystem(dense, 1.0).dirichlet_energy(u) == pytest.approx(energy, rel=1e-12)
     assert energy == pytest.approx(np.trace(u.numpy().T @ laplacian(dense.numpy()) @ u.numpy()), rel=1e-12)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+WIDE = 128  # columns of a dense factor: from here on torch's own kernel is faster than the BLAS library's
 
 
 def csr(row_start: Tensor, col: Tensor, values: Tensor, n: int, n_cols: int | None = None) -> Tensor:
@@ -22,9 +25,11 @@ def row_of_entry(W: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff())
 
 
-def product(W: Tensor, x: Tensor) -> Tensor:
-    """W x for a CSR tensor and a dense (n, m), by the kernel that is fastest where the columns are many."""
-    if x.device.type != "cpu":
-        return W @ x
-    summed: Tensor = torch.sparse.mm(W, x, "sum")
-    return summed
+def multiplier(row_start: Tensor, col: Tensor, values: Tensor, columns: int) -> Callable[[Tensor], Tensor]:
+    """The product W x, by the faster kernel, for the (n, n) CSR matrix of these parts and x of so many columns."""
+    n = len(row_start) - 1
+    if columns >= WIDE and values.device.type == "cpu":
+        wide = csr(row_start, col, values, n)
+        return lambda x: torch.sparse.mm(wide, x, "sum")
+    narrow = csr(row_start.int(), col.int(), values, n)  # with 64 bits they would be converted at every call
+    return lambda x: narrow @ x

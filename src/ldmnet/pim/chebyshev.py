@@ -7,10 +7,12 @@ Chebyshev's polynomials. There are no inner products to take, and the number of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from ldmnet.graph.sparse import csr, product
+from ldmnet.graph.sparse import multiplier
 from ldmnet.pim.solve import Solution, Status, chunk_width
 from ldmnet.pim.system import PointIntegralSystem
 
@@ -44,13 +46,13 @@ def chebyshev(
     W, D, theta = system.W, system.D, 1 + system.coupling
     steps, bound = _steps(theta, tol, max_steps)
     values = W.values() / torch.repeat_interleave(theta * D, W.crow_indices().diff())
-    Q = csr(W.crow_indices(), W.col_indices(), values, len(D))  # P / theta
     value = torch.empty_like(v) if out is None else out
-    width = chunk_width(v, CHUNK_BYTES)
-    for chunk in range(0, v.shape[1], width):
+    width = min(chunk_width(v, CHUNK_BYTES), v.shape[1])
+    averaged = multiplier(W.crow_indices(), W.col_indices(), values, width)  # u -> P u / theta
+    for chunk in range(0, v.shape[1], max(1, width)):
         here = slice(chunk, chunk + width)
         mean = (D @ v[:, here]) / D.sum()  # constants are kept: take them out, and no digits are lost on them
-        u = _iterated(Q, theta, v[:, here] - mean, steps)
+        u = _iterated(averaged, theta, v[:, here] - mean, steps)
         torch.add(mean, u, alpha=system.coupling / theta, out=value[:, here])
     status = Status.CONVERGED if bound <= tol else Status.STEP_LIMIT
     return Solution(value, status, steps, v.new_full((v.shape[1],), bound))
@@ -64,12 +66,12 @@ def _steps(theta: float, tol: float, most: int) -> tuple[int, float]:
     return steps, 1 / now
 
 
-def _iterated(Q: Tensor, theta: float, x: Tensor, steps: int) -> Tensor:
-    """U with u - Q u = x, about: from zero, one step without a product and `steps` with one."""
+def _iterated(averaged: Callable[[Tensor], Tensor], theta: float, x: Tensor, steps: int) -> Tensor:
+    """The solution of u - averaged(u) = x, about: from zero, one step without a product and `steps` with one."""
     before, u, weight = None, x, 2.0
     for _ in range(steps):
         weight = 1 / (1 - weight / (4 * theta * theta))
-        ahead = product(Q, u).add_(x)
+        ahead = averaged(u).add_(x)
         if before is None:
             ahead *= weight  # the iterate before the first is zero
         else:
