@@ -247,7 +247,7 @@ class ManifoldRegularizer:
         if self.features == "running":
             self._running = torch.full_like(f, torch.nan)
         seconds = {"graph": built - started, "solve": solved - built}
-        update = describe(f, Z, target, solution, system, seconds, self._search.recall)
+        update = describe(f, Z, target, solution, system, seconds, self._search.recall, self._groups.starts)
         self.log.append(update)
         self._report(solution)
         return update
