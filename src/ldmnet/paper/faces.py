@@ -30,7 +30,8 @@ EPOCHS = specs.NIR_VIS.epochs
 TUNING_SPLITS = 3
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3)
 CONTROL_MU = (5.0, 20.0)
-MU, STRENGTH, INPUT_SCALES = 5.0, 1.0, (1.0, 0.0)  # of LDMNet, tuned: inputs in the graph, or features alone
+MU, STRENGTH = 5.0, 1.0  # of LDMNet, tuned
+STRENGTHS = (STRENGTH, 5.0)
 NOT_TUNED = ("pca", "ldmnet")
 
 
@@ -79,7 +80,7 @@ def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
         "weight_decay": [Method("weight_decay", weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
         "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT)],
         "control": [Method("control", mu=mu) for mu in CONTROL_MU],
-        "ldmnet_tuned": [Method("ldmnet", mu=MU, lambda_tilde=STRENGTH, input_scale=scale) for scale in INPUT_SCALES],
+        "ldmnet_tuned": [Method("ldmnet", mu=MU, lambda_tilde=strength) for strength in STRENGTHS],
     }
     trains = [face_training(epochs, lr) for lr in LEARNING_RATES]
     if row == "triplet":
