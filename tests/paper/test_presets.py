@@ -65,6 +65,6 @@ def test_the_control_and_ldmnet_are_tuned_alike():
 
 
 def test_a_tuned_row_that_is_not_there_is_refused():
-    words = "mnist has no row 'none_tuned'. The rows: "
+    words = "svhn has no row 'none_tuned'. The rows: "
     with pytest.raises(InputError, match=re.escape(words)):
-        classification_runs("mnist", [50], ["none_tuned"], [0])
+        classification_runs("svhn", [50], ["none_tuned"], [0])

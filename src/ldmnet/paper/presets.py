@@ -62,7 +62,13 @@ class Choice:
 
 RULE = {"mu": "auto", "lambda_tilde": "auto", "input_scale": 0.0}
 CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once validation images have chosen
-    "mnist": {"control": Choice(method={"mu": "auto"}), "ldmnet": Choice(method=RULE)},
+    "mnist": {
+        "none": Choice(5),
+        "weight_decay": Choice(5),
+        "dropout": Choice(2),
+        "control": Choice(method={"mu": "auto"}),  # as LDMNet, without the graph
+        "ldmnet": Choice(method=RULE),
+    },
     "cifar10": {
         "none": Choice(5),
         "weight_decay": Choice(5),
