@@ -51,7 +51,7 @@ def test_the_script_is_the_shells(shell):
         (["table", "c"], ["cifar10"]),
         (["table", "mnist", "--format", "la"], ["latex"]),
         (["compare", "photos", "--methods", "none,dr"], ["none,dropout"]),
-        (["reproduce", "mnist", "--methods", "ldmnet,no"], ["ldmnet,none"]),
+        (["reproduce", "mnist", "--methods", "ldmnet,no"], ["ldmnet,none", "ldmnet,none_tuned"]),
         (["faces", "ya"], ["yaleb"]),
         (["faces", "--methods", "tri"], ["triplet"]),
         (["completion", ""], SHELLS),
