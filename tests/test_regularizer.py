@@ -644,3 +644,17 @@ def test_the_log_of_many_samples_is_about_the_first_groups(monkeypatch):
     found = whole.step(cloud(90, 4, seed=1))
     assert (found.energy, found.move) == pytest.approx((expected.energy, expected.move))
     assert whole.step(cloud(90, 4, seed=2)).dual == pytest.approx(float(whole.Z.norm()))
+
+
+def test_a_penalty_that_is_looked_at_does_not_spoil_the_next_gradient():
+    regularizer = ManifoldRegularizer(cloud(30, 4), mu=0.7, lambda_tilde=1.0)
+    f = cloud(30, 3, seed=1)
+    regularizer.step(f)
+    index = torch.arange(7)
+    with torch.inference_mode():
+        seen = float(regularizer.penalty(f[index], index))
+    features = f[index].requires_grad_()
+    penalty = regularizer.penalty(features, index)
+    penalty.backward()
+    assert float(penalty) == pytest.approx(seen)
+    torch.testing.assert_close(features.grad, 0.7 / 7 * (f - regularizer.target)[index])

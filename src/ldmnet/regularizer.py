@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -166,8 +167,6 @@ class ManifoldRegularizer:
         self._Z: Tensor | None = None
         self._running: Tensor | None = None  # what penalty saw last, NaN where it saw nothing
         self._warned: set[Status] = set()
-        self._pull_of: tuple[float, int, torch.dtype] | None = None
-        self._pull_is = self.inputs.new_zeros(())
 
     @property
     def coupling(self) -> float:
@@ -280,14 +279,7 @@ class ManifoldRegularizer:
             self._running[rows] = features.detach().to(target.dtype)
         wanted = target.index_select(0, rows)
         distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
-        return distance * self._pull(len(index), distance)  # eqs. (9), (10)
-
-    def _pull(self, count: int, like: Tensor) -> Tensor:
-        """Mu / (2 count) as a tensor, kept from batch to batch: making one takes as long as the batch's distances."""
-        if self._pull_of != (self.mu, count, like.dtype):
-            self._pull_of = (self.mu, count, like.dtype)
-            self._pull_is = like.new_tensor(self.mu / (2 * count))
-        return self._pull_is
+        return distance * _scalar(self.mu / (2 * len(index)), distance.dtype, distance.device)  # eqs. (9), (10)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to go on: target and Z, the clock, and what they belong to."""
@@ -382,6 +374,13 @@ class ManifoldRegularizer:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
+
+
+@lru_cache(maxsize=16)
+def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number as a tensor, kept: to make one takes as long as a batch's distances."""
+    with torch.inference_mode(False):  # or a penalty that is only looked at would spoil the next one's gradient
+        return torch.tensor(value, dtype=dtype, device=device)
 
 
 def _index_error(index: Tensor, n: int) -> InputError:

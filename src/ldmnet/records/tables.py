@@ -160,7 +160,12 @@ def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
         columns = "r" * len(lines[0])
         return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline",
                           r"\end{tabular}"])  # fmt: skip
-    rule = "|" + "|".join(["---:" if sizes else "---", *["---:"] * (len(lines[0]) - 1)]) + "|"
+    return _markdown(lines, "---:" if sizes else "---")
+
+
+def _markdown(lines: Sequence[Sequence[str]], first: str = "---") -> str:
+    """A heading and rows, all columns but the first to the right."""
+    rule = "|" + "|".join([first, *["---:"] * (len(lines[0]) - 1)]) + "|"
     table = ["| " + " | ".join(line) + " |" for line in lines]
     return "\n".join([table[0], rule, *table[1:]])
 
@@ -191,9 +196,7 @@ def format_leads(records: Iterable[Record], table: str) -> str:
                 lines.append([first, row.replace("_", " "), *differences])
     if {size for size, _ in cells} == {None}:  # matching has no sizes
         lines = [line[1:] for line in lines]
-    rule = "|" + "|".join(["---", *["---:"] * (len(lines[0]) - 1)]) + "|"
-    text = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([text[0], rule, *text[1:]])
+    return _markdown(lines)
 
 
 def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
@@ -216,7 +219,7 @@ def format_study(records: Iterable[Record]) -> str:
     by_name: dict[str, dict[int, Record]] = defaultdict(dict)
     for record in records:
         by_name[record["method"]][record["seed"]] = record
-    lines = [["variation", "validation", "test", "gain (validation)", "seeds"], ["---", *["---:"] * 4]]
+    lines = [["variation", "validation", "test", "gain (validation)", "seeds"]]
     first: float | None = None
     for name, by_seed in by_name.items():
         validation = _all_or_none([r["accuracy" if people else "val_accuracy"] for r in by_seed.values()])
@@ -230,9 +233,7 @@ def format_study(records: Iterable[Record]) -> str:
         lines.append([name, f"{val:.2f}", test, f"{gain:+.2f}", str(len(by_seed))])
     if people:
         lines = [[cell for place, cell in enumerate(line) if place != 2] for line in lines]
-    rule = "|" + "|".join(lines[1]) + "|"
-    table = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([table[0], rule, *table[2:]])
+    return _markdown(lines)
 
 
 def _mean_and_spread(values: list[float]) -> str:
