@@ -15,6 +15,7 @@ PACKAGE = Path(ldmnet.__file__).parent
 ORDER = [
     "errors",
     "seeds",
+    "fingerprints",
     "graph",
     "pim",
     "updates",

@@ -14,7 +14,6 @@ checkpoint, not in it.
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
+from ldmnet.fingerprints import fingerprint
 from ldmnet.graph.groups import Groups, checked_groups
 from ldmnet.graph.neighbors import NeighborSearch, SearchKind, checked_points
 from ldmnet.graph.weights import Symmetrize, self_tuned_weights
@@ -386,14 +386,6 @@ def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
 def _index_error(index: Tensor, n: int) -> InputError:
     low, high = int(index.min()), int(index.max())
     return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
-
-
-def fingerprint(inputs: Tensor, *more: Tensor | None) -> str:
-    """A hash of a data set: what a saved state belongs to."""
-    digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
-    for part in (inputs, *(part for part in more if part is not None)):
-        digest.update(part.detach().cpu().contiguous().numpy().data)
-    return digest.hexdigest()
 
 
 def _at_least_single(values: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from ldmnet.data.userdata import Samples
 from ldmnet.errors import InputError
+from ldmnet.fingerprints import fingerprint
 from ldmnet.records.runs import Record, append_record, read_records
 from ldmnet.records.userfits import UserSettings, fit_split
-from ldmnet.regularizer import fingerprint
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
 

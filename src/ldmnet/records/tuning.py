@@ -15,9 +15,9 @@ from typing import Any
 
 from ldmnet.data.userdata import Samples, Standardize, share_split
 from ldmnet.errors import DivergenceError, StateError, missing_extra
+from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import untuned_method
 from ldmnet.records.userfits import UserSettings, build_net, fit_split
-from ldmnet.regularizer import fingerprint
 
 MU_RANGE = (0.01, 10.0)  # times the rule's number; ten is near the limit that SGD can follow
 STRENGTH_RANGE = (0.01, 100.0)

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from ldmnet.errors import DivergenceError, InputError, NumericalWarning
+from ldmnet.fingerprints import fingerprint
 from ldmnet.networks import set_dropout
-from ldmnet.regularizer import ManifoldRegularizer, fingerprint
+from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.checkpoint import load_checkpoint, save_checkpoint
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
