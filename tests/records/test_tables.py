@@ -61,12 +61,38 @@ def test_sizes_ascend_and_methods_keep_their_order():
 def test_markdown_latex_and_csv():
     rows = table_rows(RECORDS, "mnist")
     markdown = format_table(rows, "md")
-    assert "| 50 | 92.00 (92.31) | **95.00** ± 1.41 (95.57) |" in markdown
+    assert markdown.splitlines()[0] == "| a class | dropout | ldmnet | seeds |"
+    assert "| 50 | 92.00 (92.31) | **95.00** ± 1.41 (95.57) | 1 to 2 |" in markdown
     latex = format_table(rows, "latex")
-    assert r"50 & 92.00 (92.31) & \textbf{95.00} $\pm$ 1.41 (95.57) \\" in latex
-    assert latex.startswith(r"\begin{tabular}{rrr}")
+    assert r"50 & 92.00 (92.31) & \textbf{95.00} $\pm$ 1.41 (95.57) & 1 to 2 \\" in latex
+    assert latex.startswith(r"\begin{tabular}{rrrr}")
     parsed = list(csv.DictReader(io.StringIO(format_table(rows, "csv"))))
     assert [row["mean"] for row in parsed] == ["92.0", "95.0", "97.0"]
+
+
+def test_tuned_rows_go_below_the_printed_ones():
+    made = [
+        record("ldmnet_tuned", 0, 95.0),
+        record("none_tuned", 0, 91.0),
+        record("none", 0, 90.0),
+        record("ldmnet", 0, 94.0),
+        record("none", 0, 93.0, 100),
+    ]
+    assert format_table(table_rows(made, "mnist"), "md").splitlines() == [
+        "| a class | settings | none | ldmnet | seeds |",
+        "|---:|---:|---:|---:|---:|",
+        "| 50 | printed | 90.00 | 94.00 | 1 |",
+        "| 50 | tuned | 91.00 | **95.00** | 1 |",
+        "| 100 | printed | **93.00** |  | 1 |",
+    ]
+    assert format_leads(made, "mnist").splitlines() == [
+        "| a class | of | their settings | over none |",
+        "|---|---:|---:|---:|",
+        "| 50 | ldmnet | printed | +4.00 |",
+        "| 50 | ldmnet | tuned | +3.00 |",
+        "| 50 | ldmnet tuned | printed | +5.00 |",
+        "| 50 | ldmnet tuned | tuned | +4.00 |",
+    ]
 
 
 def test_a_broken_line_is_named(tmp_path):

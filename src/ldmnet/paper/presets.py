@@ -9,11 +9,11 @@ from typing import Any
 from ldmnet.errors import InputError
 from ldmnet.paper import specs
 from ldmnet.records.runs import Run, RunSettings
+from ldmnet.records.tables import TUNED
 from ldmnet.training.loop import Precision, TrainSettings
 from ldmnet.training.methods import Method
 
 PRINTED_ROWS = ("none", "weight_decay", "dropout", "control", "ldmnet")
-TUNED = "_tuned"  # behind a row's name: with what validation images chose, see CHOSEN
 
 
 def _sgd(table: specs.PaperTable, precision: Precision = "float32") -> TrainSettings:

@@ -17,20 +17,10 @@ from ldmnet.records.runs import Record, read_records
 
 Format = Literal["md", "latex", "csv", "json"]
 NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
-ORDER = (
-    "none",
-    "weight_decay",
-    "dropout",
-    "control",
-    "ldmnet",
-    "weight_decay_tuned",
-    "dropout_tuned",
-    "control_tuned",
-    "ldmnet_tuned",
-    "none_tuned",
-)
-
-OURS = ("ldmnet", "ldmnet_tuned")
+TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
+METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
+ORDER = METHODS + tuple(method + TUNED for method in METHODS)
+OURS = ("ldmnet", "ldmnet" + TUNED)
 
 
 @dataclass(frozen=True)
@@ -119,8 +109,11 @@ def _all_or_none(values: list[float | None]) -> list[float]:
 
 
 def _position(row: TableRow) -> tuple[float, int, str]:
-    size = float("inf") if row.per_class is None else row.per_class
-    return size, ORDER.index(row.method) if row.method in ORDER else len(ORDER), row.method
+    return float("inf") if row.per_class is None else row.per_class, *_rank(row.method)
+
+
+def _rank(method: str) -> tuple[int, str]:
+    return ORDER.index(method) if method in ORDER else len(ORDER), method
 
 
 def format_table(rows: Sequence[TableRow], style: Format) -> str:
@@ -137,30 +130,58 @@ def format_table(rows: Sequence[TableRow], style: Format) -> str:
 
 
 def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
-    """Training sizes down, methods across, the printed number behind ours; without sizes the methods go down."""
-    methods = [m for m in ORDER if any(r.method == m for r in rows)]
-    methods += sorted({r.method for r in rows} - set(ORDER))
-    cell = {(r.per_class, r.method): r for r in rows}
-    sizes = list(dict.fromkeys(r.per_class for r in rows))
-    lines = [["a class", *[m.replace("_", " ") for m in methods]]]
-    if sizes == [None]:
-        lines, sizes = [["method", "mean", "seeds", "selection"]], []
-        best = max((r.mean for r in rows if r.mean is not None), default=None)
-        for one in (cell[None, method] for method in methods):
-            number = _cell(one, one.mean == best, latex=latex)
-            lines.append([one.method.replace("_", " "), number, str(one.seeds), one.selection])
-    for size in sizes:
-        best = max((r.mean for r in rows if r.per_class == size and r.mean is not None), default=None)
-        lines.append(["all" if size is None else str(size)])
-        for method in methods:
-            row = cell.get((size, method))
-            lines[-1].append("" if row is None else _cell(row, row.mean == best, latex=latex))
+    """A table for people: by training size (`_by_size`), or where there are no sizes by method."""
+    sized = any(row.per_class is not None for row in rows)
+    lines = _by_size(rows, latex=latex) if sized else _by_method(rows, latex=latex)
     if latex:
         body = [" & ".join(line) + r" \\" for line in lines]
         columns = "r" * len(lines[0])
         return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline",
                           r"\end{tabular}"])  # fmt: skip
-    return _markdown(lines, "---:" if sizes else "---")
+    return _markdown(lines, "---:" if sized else "---")
+
+
+def _by_method(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
+    best = _best(rows)
+    lines = [["method", "mean", "seeds", "selection"]]
+    for row in rows:
+        lines.append([_words(row.method), _cell(row, best, latex=latex), str(row.seeds), row.selection])
+    return lines
+
+
+def _by_size(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
+    """Sizes down, as printed and then tuned; methods across, the printed number behind ours; how many seeds."""
+    cell = {(row.per_class, row.method): row for row in rows}
+    names = sorted({row.method for row in rows}, key=_rank)
+    methods = list(dict.fromkeys(name.removesuffix(TUNED) for name in names))
+    tuned = any(row.method.endswith(TUNED) for row in rows)
+    lines = [["a class", *(["settings"] if tuned else []), *map(_words, methods), "seeds"]]
+    for size in dict.fromkeys(row.per_class for row in rows):
+        best = _best(row for row in rows if row.per_class == size)
+        for kind in ("", TUNED):
+            line = [cell.get((size, method + kind)) for method in methods]
+            if any(line):
+                head = [_size(size), *([("tuned" if kind else "printed")] if tuned else [])]
+                cells = ["" if row is None else _cell(row, best, latex=latex) for row in line]
+                lines.append([*head, *cells, _span(row.seeds for row in line if row is not None)])
+    return lines
+
+
+def _best(rows: Iterable[TableRow]) -> float | None:
+    return max((row.mean for row in rows if row.mean is not None), default=None)
+
+
+def _span(numbers: Iterable[int]) -> str:
+    found = sorted(numbers)
+    return str(found[0]) if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+
+
+def _words(method: str) -> str:
+    return method.replace("_", " ")
+
+
+def _size(per_class: int | None) -> str:
+    return "all" if per_class is None else str(per_class)
 
 
 def _markdown(lines: Sequence[Sequence[str]], first: str = "---") -> str:
@@ -170,9 +191,9 @@ def _markdown(lines: Sequence[Sequence[str]], first: str = "---") -> str:
     return "\n".join([table[0], rule, *table[1:]])
 
 
-def _cell(row: TableRow, best: bool, *, latex: bool) -> str:
+def _cell(row: TableRow, best: float | None, *, latex: bool) -> str:
     number = "diverged" if row.mean is None else f"{row.mean:.2f}"
-    if best and row.mean is not None:
+    if row.mean is not None and row.mean == best:
         number = rf"\textbf{{{number}}}" if latex else f"**{number}**"
     spread = "" if row.std is None else (rf" $\pm$ {row.std:.2f}" if latex else f" ± {row.std:.2f}")
     printed = "" if row.paper is None else f" ({row.paper:.2f})"
@@ -185,18 +206,22 @@ def format_leads(records: Iterable[Record], table: str) -> str:
     A seed counts where both rows have it; nothing is said of a pair with a run that diverged, or without a common seed.
     """
     cells = _cells(records, table)
-    methods = sorted({method for _, method in cells}, key=lambda m: (ORDER.index(m) if m in ORDER else len(ORDER), m))
+    methods = sorted({method for _, method in cells}, key=_rank)
     ours, others = ([m for m in methods if (m in OURS) is side] for side in (True, False))
-    lines = [["a class", "of", *[f"over {m.replace('_', ' ')}" for m in others]]]
+    sized = {size for size, _ in cells} != {None}
+    # with sizes the tuned rows of the others go below their printed ones, as in the table; without, all go side by side
+    kinds = list(dict.fromkeys(m.removeprefix(m.removesuffix(TUNED)) for m in others)) if sized else [""]
+    across = list(dict.fromkeys(m.removesuffix(TUNED) for m in others)) if sized else others
+    split = len(kinds) > 1
+    lines = [["a class", "of", *(["their settings"] if split else []), *[f"over {_words(m)}" for m in across]]]
     for size in sorted({size for size, _ in cells}, key=lambda size: (size is None, size)):
         for row in ours:
-            differences = [_paired(cells[size, row], cells[size, other]) for other in others]
-            if any(differences):
-                first = "all" if size is None else str(size)
-                lines.append([first, row.replace("_", " "), *differences])
-    if {size for size, _ in cells} == {None}:  # matching has no sizes
-        lines = [line[1:] for line in lines]
-    return _markdown(lines)
+            for kind in kinds:
+                differences = [_paired(cells[size, row], cells[size, other + kind]) for other in across]
+                if any(differences):
+                    head = [_size(size), _words(row), *([("tuned" if kind else "printed")] if split else [])]
+                    lines.append([*head, *differences])
+    return _markdown(lines if sized else [line[1:] for line in lines])
 
 
 def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
