@@ -23,7 +23,8 @@ def test_each_variation_departs_from_its_row_in_what_its_name_says_only(table):
     for run, variation in zip(runs, VARIATIONS[table], strict=True):
         base, varied = rows[variation.row], flat(run.settings)
         changed = {key for key in base if base[key] != varied[key]}
-        named = set(variation.run or {}) | set(variation.method or {}) | ({"lr"} if variation.lr != 1 else set())
+        named = {*(variation.run or {}), *(variation.method or {}), *(variation.train or {})}
+        named |= {"lr"} if variation.lr != 1 else set()
         assert changed == named, variation.name
 
 

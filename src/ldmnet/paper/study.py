@@ -22,6 +22,7 @@ class Variation:
         name: what is varied, and to what.
         run: fields of `RunSettings` to replace.
         method: fields of its `Method` to replace.
+        train: fields of its `TrainSettings` to replace.
         lr: a factor on the learning rate.
         row: which row of the table is varied.
     """
@@ -29,6 +30,7 @@ class Variation:
     name: str
     run: dict[str, Any] | None = None
     method: dict[str, Any] | None = None
+    train: dict[str, Any] | None = None
     lr: float = 1.0
     row: str = "ldmnet"
 
@@ -90,10 +92,25 @@ COLOUR_ONLY = (
     ),
     Variation("lr x 10, by rule, features alone", method=FEATURES_ALONE, lr=10),
 )
+LOCAL_CONTRAST: dict[str, Any] = {"preprocess": "local_contrast", "pixel_scale": 1.0}
+CIFAR10_ONLY = (
+    Variation("control as printed, in float32", train={"precision": "float32"}, row="control"),
+    Variation("no regulariser, lr x 5, local contrast", run=LOCAL_CONTRAST, lr=5, row="none"),
+)
+SVHN_ONLY = (
+    Variation("by rule, features alone, lr x 2", method=FEATURES_ALONE, lr=2),
+    Variation("control, lr x 2, mu by rule", method={"mu": "auto"}, lr=2, row="control"),
+    Variation("DropOut, lr x 2", lr=2, row="dropout"),
+    Variation("weight decay, lr x 2", lr=2, row="weight_decay"),
+    Variation("no regulariser, lr x 2", lr=2, row="none"),
+    Variation("no regulariser, mean image", run={"preprocess": "mean_image", "pixel_scale": 64.0}, row="none"),
+    Variation("no regulariser, per-image contrast", run={"preprocess": "contrast"}, row="none"),
+    Variation("no regulariser, ZCA", run={"preprocess": "zca"}, row="none"),
+)
 VARIATIONS: dict[str, tuple[Variation, ...]] = {
     "mnist": SHARED + MNIST_ONLY,
-    "cifar10": SHARED + COLOUR_ONLY,
-    "svhn": SHARED + COLOUR_ONLY,
+    "cifar10": SHARED + COLOUR_ONLY + CIFAR10_ONLY,
+    "svhn": SHARED + COLOUR_ONLY + SVHN_ONLY,
 }
 
 
@@ -121,7 +138,7 @@ def _settings(table: str, variation: Variation, seed: int, per_class: int, threa
         per_class=per_class,
         seed=seed,
         method=replace(printed_method(table, per_class, variation.row), **(variation.method or {})),
-        train=replace(setup.train, lr=setup.train.lr * variation.lr),
+        train=replace(setup.train, **{"lr": setup.train.lr * variation.lr, **(variation.train or {})}),
         threads=threads,
     )
     return replace(settings, **(variation.run or {}))
