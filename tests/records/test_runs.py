@@ -1,4 +1,8 @@
 import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +113,47 @@ def test_validation_images_are_fixed_and_apart_from_training(small_mnist):
     flat = {x.numpy().tobytes() for x in (first.train[0] + 0).flatten(1).round().to(torch.int32)}
     held = {x.numpy().tobytes() for x in first.validation[0].flatten(1).round().to(torch.int32)}
     assert not flat & held
+
+
+ENDLESS_SWEEP = """
+import os, sys, time
+from pathlib import Path
+from ldmnet.records import Run, RunSettings, sweep_runs
+
+def work(run, *, runs_dir, data_dir, on_epoch):
+    runs_dir.write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.05)
+        on_epoch(None)
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    run = Run("mnist", "none", RunSettings("mnist", 5))
+    sweep_runs([run], runs_dir=folder / "pid", results=folder / "r", work=work)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks ps for the process")
+def test_the_processes_of_a_killed_sweep_end_too(tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS_SWEEP)
+    sweep = subprocess.Popen([sys.executable, tmp_path / "endless.py", tmp_path], stderr=subprocess.DEVNULL)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    worker = (tmp_path / "pid").read_text()
+    sweep.kill()
+    sweep.wait()
+    wait_until(lambda: state_of(worker) in ("", "Z"))
+
+
+def state_of(pid: str) -> str:
+    """The first letter of a process's state: nothing if it is not there, Z if it has ended."""
+    return subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True).stdout.strip()[:1]
+
+
+def wait_until(done, seconds=60):
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
 
 
 def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(small_mnist, tmp_path):

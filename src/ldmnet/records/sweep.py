@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
@@ -107,7 +108,7 @@ def _count(epoch: Epoch) -> None:
     assert _epochs_done is not None
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
-        raise SystemExit(1)
+        os._exit(1)  # an exception would only end the run: its process would wait for another one for ever
     with _epochs_done.get_lock():
         _epochs_done.value += 1
 
