@@ -56,10 +56,12 @@ class Choice:
     Attributes:
         lr: a factor on the printed learning rate.
         method: fields of the printed method to replace.
+        run: fields of the table's set-up to replace.
     """
 
     lr: float = 1.0
     method: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
 
 
 RULE = {"mu": "auto", "lambda_tilde": "auto", "input_scale": 0.0}
@@ -107,13 +109,10 @@ def classification_runs(
     for size in sizes:
         for seed in seeds:
             for row in rows:
-                method, lr = _method_and_lr(table, size, row)
                 settings = replace(
-                    SETUP[table],
+                    _set_up(table, size, row),
                     per_class=None if (spec.name, size) == ("mnist", 6000) else size,
                     seed=seed,
-                    method=method,
-                    train=replace(SETUP[table].train, lr=lr),
                     threads=threads,
                 )
                 selection = "validation" if row.endswith(TUNED) else "printed"
@@ -122,12 +121,13 @@ def classification_runs(
     return runs
 
 
-def _method_and_lr(table: str, size: int, row: str) -> tuple[Method, float]:
-    """A row's method and learning rate, as printed or as chosen."""
-    lr = SETUP[table].train.lr
+def _set_up(table: str, size: int, row: str) -> RunSettings:
+    """A row's settings, as printed or as chosen."""
+    setup = SETUP[table]
     if not row.endswith(TUNED):
-        return printed_method(table, size, row), lr
+        return replace(setup, method=printed_method(table, size, row))
     if row not in rows_of(table):
         raise InputError(f"{table} has no row {row!r}. The rows: {', '.join(rows_of(table))}.")
     choice = CHOSEN[table][row.removesuffix(TUNED)]
-    return replace(printed_method(table, size, row.removesuffix(TUNED)), **choice.method), lr * choice.lr
+    method = replace(printed_method(table, size, row.removesuffix(TUNED)), **choice.method)
+    return replace(setup, method=method, train=replace(setup.train, lr=setup.train.lr * choice.lr), **choice.run)

@@ -95,7 +95,16 @@ COLOUR_ONLY = (
 LOCAL_CONTRAST: dict[str, Any] = {"preprocess": "local_contrast", "pixel_scale": 1.0}
 CIFAR10_ONLY = (
     Variation("control as printed, in float32", train={"precision": "float32"}, row="control"),
-    Variation("no regulariser, lr x 5, local contrast", run=LOCAL_CONTRAST, lr=5, row="none"),
+    *(
+        Variation(f"local contrast: {name}", run=LOCAL_CONTRAST, method=method, lr=5, row=row)
+        for name, method, row in (
+            ("no regulariser, lr x 5", None, "none"),
+            ("weight decay, lr x 5", None, "weight_decay"),
+            ("DropOut, lr x 5", None, "dropout"),
+            ("control, lr x 5, mu by rule", {"mu": "auto"}, "control"),
+            ("LDMNet, lr x 5, by rule, features alone", FEATURES_ALONE, "ldmnet"),
+        )
+    ),
 )
 SVHN_ONLY = (
     Variation("by rule, features alone, lr x 2", method=FEATURES_ALONE, lr=2),
