@@ -119,17 +119,19 @@ def reproduce(
 
 @click.command(
     epilog=examples(
-        "ldmnet study mnist                               every variation, three seeds",
-        "ldmnet study cifar10 --only 'by rule,control'    some of them",
+        "ldmnet study mnist                                       every variation, three seeds",
+        "ldmnet study cifar10 --only 'by rule' --only control     some of them",
     )
 )
 @click.argument("table", type=click.Choice(TABLES[:3]))
-@click.option("--only", callback=comma_list, default=None, help="Parts of the variations' names.  [default: all]")
+@click.option(
+    "--only", multiple=True, help="A part of the variations' names; may be given again for more.  [default: all]"
+)
 @seeds_option(3)
 @where_options
 def study(
     table: str,
-    only: tuple[str, ...] | None,
+    only: tuple[str, ...],
     seeds: int,
     jobs: int | None,
     data_dir: str | None,
@@ -142,7 +144,7 @@ def study(
     from ldmnet.records.tables import format_study
 
     records = sweep_runs(
-        study_runs(table, range(seeds), only),
+        study_runs(table, range(seeds), only or None),
         runs_dir=runs_dir,
         results=results / f"study-{table}.jsonl",
         data_dir=data_dir,
