@@ -103,6 +103,14 @@ CIFAR10_ONLY = (
             ("DropOut, lr x 5", None, "dropout"),
             ("control, lr x 5, mu by rule", {"mu": "auto"}, "control"),
             ("LDMNet, lr x 5, by rule, features alone", FEATURES_ALONE, "ldmnet"),
+            ("control, lr x 5, SVHN's mu", {"mu": 0.5}, "control"),
+            ("LDMNet, lr x 5, SVHN's mu and lambda_tilde", {"mu": 0.5, "lambda_tilde": 0.1}, "ldmnet"),
+            ("LDMNet, lr x 5, SVHN's mu, lambda_tilde 0.25", {"mu": 0.5, "lambda_tilde": 0.25}, "ldmnet"),
+            (
+                "DropOut beside LDMNet, lr x 5, SVHN's mu and lambda_tilde",
+                {"mu": 0.5, "lambda_tilde": 0.1, "dropout": 0.5},
+                "ldmnet",
+            ),
         )
     ),
 )
