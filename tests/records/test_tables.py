@@ -119,6 +119,14 @@ def test_a_study_says_what_diverged():
     assert "| lr x 9 | diverged | diverged |  | 1 |" in format_study(records)
 
 
+def test_a_study_begins_with_what_is_varied():
+    values = [("lr x 2", 51.0), ("as printed", 50.0), ("lr x 5", 49.0)]
+    records = [{**record(name, 0, value), "val_accuracy": value} for name, value in values]
+    names, gains = zip(*[line.split(" | ")[::3] for line in format_study(records).splitlines()[2:]], strict=True)
+    assert names == ("| as printed", "| lr x 2", "| lr x 5")
+    assert gains == ("+0.00", "+1.00", "-1.00")
+
+
 def test_a_table_without_sizes_has_its_methods_down():
     made = [
         record("ldmnet", 0, 50.0, None, "yaleb"),

@@ -94,6 +94,18 @@ COLOUR_ONLY = (
 )
 LOCAL_CONTRAST: dict[str, Any] = {"preprocess": "local_contrast", "pixel_scale": 1.0}
 CIFAR10_ONLY = (
+    Variation("control, lr x 5, mu 0.5", method={"mu": 0.5}, lr=5, row="control"),
+    Variation(
+        "lr x 5, mu and lambda_tilde 0.5, features alone",
+        method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0},
+        lr=5,
+    ),
+    Variation("control, lr x 5, mu 0.5", method={"mu": 0.5}, lr=5, row="control"),
+    Variation(
+        "lr x 5, mu and lambda_tilde 0.5, features alone",
+        method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0},
+        lr=5,
+    ),
     Variation("control as printed, in float32", train={"precision": "float32"}, row="control"),
     *(
         Variation(f"local contrast: {name}", run=LOCAL_CONTRAST, method=method, lr=5, row=row)
@@ -105,7 +117,6 @@ CIFAR10_ONLY = (
             ("LDMNet, lr x 5, by rule, features alone", FEATURES_ALONE, "ldmnet"),
             ("control, lr x 5, SVHN's mu", {"mu": 0.5}, "control"),
             ("LDMNet, lr x 5, SVHN's mu and lambda_tilde", {"mu": 0.5, "lambda_tilde": 0.1}, "ldmnet"),
-            ("LDMNet, lr x 5, SVHN's mu, lambda_tilde 0.25", {"mu": 0.5, "lambda_tilde": 0.25}, "ldmnet"),
             (
                 "DropOut beside LDMNet, lr x 5, SVHN's mu and lambda_tilde",
                 {"mu": 0.5, "lambda_tilde": 0.1, "dropout": 0.5},

@@ -237,7 +237,7 @@ def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
 def format_study(records: Iterable[Record]) -> str:
     """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one.
 
-    Matching is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
+    The first is what is varied, "as printed", where it is among the records, and otherwise the first of them. Matching is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
     """
     records = list(records)
     people = all(record.get("settings", {}).get("part") == "validation" for record in records)
@@ -246,7 +246,8 @@ def format_study(records: Iterable[Record]) -> str:
         by_name[record["method"]][record["seed"]] = record
     lines = [["variation", "validation", "test", "gain (validation)", "seeds"]]
     first: float | None = None
-    for name, by_seed in by_name.items():
+    for name in sorted(by_name, key=lambda name: name != "as printed"):
+        by_seed = by_name[name]
         validation = _all_or_none([r["accuracy" if people else "val_accuracy"] for r in by_seed.values()])
         if not validation:
             lines.append([name, "diverged", "diverged", "", str(len(by_seed))])
