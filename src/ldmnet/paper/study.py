@@ -100,12 +100,6 @@ CIFAR10_ONLY = (
         method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0},
         lr=5,
     ),
-    Variation("control, lr x 5, mu 0.5", method={"mu": 0.5}, lr=5, row="control"),
-    Variation(
-        "lr x 5, mu and lambda_tilde 0.5, features alone",
-        method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0},
-        lr=5,
-    ),
     Variation("control as printed, in float32", train={"precision": "float32"}, row="control"),
     *(
         Variation(f"local contrast: {name}", run=LOCAL_CONTRAST, method=method, lr=5, row=row)

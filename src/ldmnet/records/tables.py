@@ -237,7 +237,8 @@ def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
 def format_study(records: Iterable[Record]) -> str:
     """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one.
 
-    The first is what is varied, "as printed", where it is among the records, and otherwise the first of them. Matching is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
+    The first is what is varied, "as printed", where it is among the records, and otherwise the first of them. Matching
+    is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
     """
     records = list(records)
     people = all(record.get("settings", {}).get("part") == "validation" for record in records)
