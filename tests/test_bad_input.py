@@ -130,7 +130,7 @@ FAULTS = [
     (["reproduce", "mnist", "--results", "others"], "others/mnist.jsonl, line 1, is a record of something else: "),
     (["reproduce", "mnist", "--methods", "magic"], "there is no row 'magic'."),
     (["study", "mnist", "--data-dir", "empty", "--jobs", "1"], "mnist is not complete in empty: "),
-    (["study", "mnist", "--only", "magic"], "no variation's name contains any of ['magic']."),
+    (["study", "mnist", "--only", "magic, lr x 5"], "no variation's name contains any of ['magic, lr x 5']."),
     (["table", "mnist", "--leads", "--format", "csv"], "Invalid value: --leads is written as md only, not as csv."),
     (["table", "mnist", "--results", "empty"], "there are no records (*.jsonl) in empty."),
     (["table", "mnist", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),

@@ -11,9 +11,9 @@ from ldmnet.paper import specs
 from ldmnet.records.runs import Run, RunSettings
 from ldmnet.records.tables import TUNED
 from ldmnet.training.loop import Precision, TrainSettings
-from ldmnet.training.methods import Method
+from ldmnet.training.methods import METHODS, Method
 
-PRINTED_ROWS = ("none", "weight_decay", "dropout", "control", "ldmnet")
+PRINTED_ROWS = METHODS
 
 
 def _sgd(table: specs.PaperTable, precision: Precision = "float32") -> TrainSettings:
@@ -56,12 +56,10 @@ class Choice:
     Attributes:
         lr: a factor on the printed learning rate.
         method: fields of the printed method to replace.
-        run: fields of the table's set-up to replace.
     """
 
     lr: float = 1.0
     method: Mapping[str, Any] = field(default_factory=dict)
-    run: Mapping[str, Any] = field(default_factory=dict)
 
 
 RULE = {"mu": "auto", "lambda_tilde": "auto", "input_scale": 0.0}
@@ -130,4 +128,4 @@ def _set_up(table: str, size: int, row: str) -> RunSettings:
         raise InputError(f"{table} has no row {row!r}. The rows: {', '.join(rows_of(table))}.")
     choice = CHOSEN[table][row.removesuffix(TUNED)]
     method = replace(printed_method(table, size, row.removesuffix(TUNED)), **choice.method)
-    return replace(setup, method=method, train=replace(setup.train, lr=setup.train.lr * choice.lr), **choice.run)
+    return replace(setup, method=method, train=replace(setup.train, lr=setup.train.lr * choice.lr))

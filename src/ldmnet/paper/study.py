@@ -120,7 +120,7 @@ CIFAR10_ONLY = (
     ),
 )
 SVHN_ONLY = (
-    Variation("by rule, features alone, lr x 2", method=FEATURES_ALONE, lr=2),
+    Variation("lr x 2, by rule, features alone", method=FEATURES_ALONE, lr=2),
     Variation("control, lr x 2, mu by rule", method={"mu": "auto"}, lr=2, row="control"),
     Variation("DropOut, lr x 2", lr=2, row="dropout"),
     Variation("weight decay, lr x 2", lr=2, row="weight_decay"),

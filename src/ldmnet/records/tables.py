@@ -14,11 +14,11 @@ from typing import Literal
 
 from ldmnet.errors import DataError
 from ldmnet.records.runs import Record, read_records
+from ldmnet.training.methods import METHODS
 
 Format = Literal["md", "latex", "csv", "json"]
 NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
 TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
-METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
 ORDER = METHODS + tuple(method + TUNED for method in METHODS)
 OURS = ("ldmnet", "ldmnet" + TUNED)
 
@@ -210,17 +210,16 @@ def format_leads(records: Iterable[Record], table: str) -> str:
     ours, others = ([m for m in methods if (m in OURS) is side] for side in (True, False))
     sized = {size for size, _ in cells} != {None}
     # with sizes the tuned rows of the others go below their printed ones, as in the table; without, all go side by side
-    kinds = list(dict.fromkeys(m.removeprefix(m.removesuffix(TUNED)) for m in others)) if sized else [""]
-    across = list(dict.fromkeys(m.removesuffix(TUNED) for m in others)) if sized else others
-    split = len(kinds) > 1
+    split = sized and any(m.endswith(TUNED) for m in others)
+    kinds = {"": ["printed"], TUNED: ["tuned"]} if split else {"": []}
+    across = list(dict.fromkeys(m.removesuffix(TUNED) for m in others)) if split else others
     lines = [["a class", "of", *(["their settings"] if split else []), *[f"over {_words(m)}" for m in across]]]
     for size in sorted({size for size, _ in cells}, key=lambda size: (size is None, size)):
         for row in ours:
-            for kind in kinds:
+            for kind, settings in kinds.items():
                 differences = [_paired(cells[size, row], cells[size, other + kind]) for other in across]
                 if any(differences):
-                    head = [_size(size), _words(row), *([("tuned" if kind else "printed")] if split else [])]
-                    lines.append([*head, *differences])
+                    lines.append([_size(size), _words(row), *settings, *differences])
     return _markdown(lines if sized else [line[1:] for line in lines])
 
 
