@@ -35,6 +35,14 @@ def test_six_thousand_a_class_is_all_of_mnist():
     assert run.size == 6000
 
 
+def test_mnist_trains_in_bfloat16_from_400_a_class_on():
+    precision = {
+        run.size: run.settings.train.precision
+        for run in classification_runs("mnist", [50, 100, 400, 6000], ["ldmnet_tuned"], [0])
+    }
+    assert precision == {50: "float32", 100: "float32", 400: "bfloat16", 6000: "bfloat16"}
+
+
 def test_a_size_that_is_not_in_the_table_is_refused():
     words = "cifar10 has no row for [60] images a class. The rows: [50, 100, 400, 700]."
     with pytest.raises(InputError, match=f"^{re.escape(words)}$"):
@@ -61,7 +69,7 @@ def test_tuned_rows_differ_from_the_printed_ones_in_what_was_chosen(table):
 def test_the_control_and_ldmnet_are_tuned_alike():
     for table, chosen in CHOSEN.items():
         assert chosen["control"].lr == chosen["ldmnet"].lr, table
-        assert chosen["control"].method["mu"] == chosen["ldmnet"].method["mu"] == "auto"
+        assert chosen["control"].method["mu"] == chosen["ldmnet"].method["mu"]
 
 
 def test_a_tuned_row_that_is_not_there_is_refused():

@@ -82,6 +82,8 @@ MNIST_ONLY = (
     Variation("weight decay, lr x 2", lr=2, row="weight_decay"),
     Variation("DropOut, lr x 2", lr=2, row="dropout"),
     Variation("DropOut of 0.25", method={"dropout": 0.25}, row="dropout"),
+    Variation("in bfloat16", train={"precision": "bfloat16"}),
+    Variation("DropOut, in bfloat16", train={"precision": "bfloat16"}, row="dropout"),
 )
 COLOUR_ONLY = (
     Variation(
@@ -120,6 +122,7 @@ CIFAR10_ONLY = (
     ),
 )
 SVHN_ONLY = (
+    Variation("mu and lambda_tilde 0.5, features alone", method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0}),
     Variation("lr x 2, by rule, features alone", method=FEATURES_ALONE, lr=2),
     Variation("control, lr x 2, mu by rule", method={"mu": "auto"}, lr=2, row="control"),
     Variation("DropOut, lr x 2", lr=2, row="dropout"),
