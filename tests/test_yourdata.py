@@ -16,6 +16,7 @@ from ldmnet.cli import main
 from ldmnet.data.userdata import Standardize, read_samples, share_split
 from ldmnet.records import userruns
 from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
+from ldmnet.records.userfits import UserSettings
 
 CLASSES = ["<script>", "[red]", "plain"]
 SAVE = "Save it with np.savez(path, x=x, y=y)."
@@ -141,6 +142,49 @@ def test_a_table_with_names_of_classes(table, tmp_path):
     assert labelled.stdout == unlabelled.stdout
     assert unlabelled.stderr == ""
     assert labelled.stdout.splitlines()[1].startswith("1,")
+
+
+def test_predict_finds_columns_by_their_names(table, tmp_path):
+    run = tmp_path / "run"
+    done("train", table, "--label", "species", "--output", run, *QUICK)
+    cells = [line.split(";") for line in table.read_text().split()]
+
+    def written(name, *order):
+        at = [cells[0].index(column) for column in order]
+        (tmp_path / name).write_text("\n".join(",".join(row[i] for i in at) for row in cells))
+        return tmp_path / name
+
+    wanted = done("predict", run, table)
+    moved = done("predict", run, written("moved.csv", "c", "b", "species", "a"))
+    assert (moved.stdout, moved.stderr) == (wanted.stdout, wanted.stderr)
+    assert done("predict", run, written("bare.csv", "b", "c", "a")).stdout == wanted.stdout
+    lost = written("lost.csv", "a", "b", "species")
+    assert refused("predict", run, lost) == (
+        f"{lost} lacks columns of the training: c. It has the columns a, b, species."
+    )
+    more = written("more.csv", "a", "b", "c", "species")
+    more.write_text(more.read_text().replace("\n", ",7\n").replace("species,7", "species,id") + ",7")
+    assert refused("predict", run, more) == (
+        f"{more} has columns that the training had not: species, id. At most the labels may be more."
+    )
+    others = written("others.csv", "a", "b", "c")
+    others.write_text(others.read_text().replace("a,b,c", "d,e,f"))
+    assert refused("predict", run, others).startswith(f"{others} lacks columns of the training: a, b, c.")
+    nameless = written("nameless.csv", "a", "b", "c")
+    nameless.write_text(nameless.read_text().split("\n", 1)[1])
+    assert done("predict", run, nameless).stdout == wanted.stdout  # by place
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_large_numbers_keep_their_digits(tmp_path, kind):
+    times = 1_700_000_000 + np.arange(40)
+    if kind == "csv":
+        (tmp_path / "t.csv").write_text("time,label\n" + "".join(f"{t},{t % 2}\n" for t in times))
+    else:
+        np.savez(tmp_path / "t.npz", x=times[:, None], y=times % 2)
+    x = read_samples(tmp_path / f"t.{kind}").x
+    assert x.squeeze(1).tolist() == times.tolist()
+    assert len(Standardize.fit(x)(x).unique()) == 40
 
 
 def test_arrays_with_labels_that_have_gaps(tmp_path):
@@ -319,7 +363,8 @@ def test_the_paired_test_is_that_of_scipy_and_wider_for_overlapping_splits():
     assert paired_p(gains, overlap=0.43) > paired_p(gains)
     assert paired_p([1.0]) is None
     assert paired_p([0.0, 0.0]) is None
-    assert paired_p([1.0, 1.0]) == 0
+    assert paired_p([1.0, 1.0]) is None  # no spread to judge by
+    assert paired_p([90.0 - 86.6667, 93.3333 - 90.0]) is None
 
 
 def test_the_table_of_a_comparison():
@@ -347,6 +392,16 @@ def test_compare_runs_only_what_is_new(table, tmp_path):
     assert [row["method"] for row in json.loads(second.stdout)] == ["none", "dropout", "ldmnet"]
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 3
     assert refused(*words, "--methods", "magic").startswith("there is no method 'magic'. The methods: none,")
+    assert refused(*words, "--methods", "").startswith("a comparison needs one or more methods. The methods: none,")
+
+
+def test_a_comparison_that_begins_at_another_seed_takes_what_is_done(table, tmp_path):
+    words = ["compare", table, "--label", "species", *QUICK, "--output", tmp_path, "--format", "json"]
+    words += ["--methods", "none,dropout"]
+    done(*words, "--splits", 2)
+    later = done(*words, "--splits", 3, "--seed", 1)
+    assert later.stderr.splitlines() == [f"split {split} of 3: {m}" for split in (2, 3) for m in ("none", "dropout")]
+    assert [row["splits"] for row in json.loads(later.stdout)] == [3, 3]
 
 
 def test_tune_goes_on_where_it_stopped(table, tmp_path):
@@ -363,6 +418,30 @@ def test_tune_goes_on_where_it_stopped(table, tmp_path):
     )
 
 
+def test_a_search_that_was_cut_tries_the_rule_and_nothing_twice(table, tmp_path, monkeypatch):
+    optuna = pytest.importorskip("optuna", reason="the extra tune is not installed")
+    from ldmnet.records import tuning
+
+    samples, settings = read_samples(table, label="species"), UserSettings(test_share=0.3)
+    monkeypatch.setattr(tuning, "_validated", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        tune(samples, settings, 3, tmp_path / "study.db")
+    monkeypatch.setattr(tuning, "_validated", lambda _, chosen: 1 / (1 + chosen.mu))
+    tune(samples, settings, 3, tmp_path / "study.db")
+    found = tune(samples, settings, 6, tmp_path / "study.db")
+    study = optuna.load_study(study_name="ldmnet", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    tried = [tuple(t.params.values()) for t in study.trials if t.state.name == "COMPLETE"]
+    assert len(set(tried)) == len(tried) == found.trials == 6
+    assert tried[0] == tuple(study.user_attrs["rule"])
+    assert found.untuned == 1 / (1 + tried[0][0])
+
+
+def tune(samples, settings, trials, storage):
+    from ldmnet.records.tuning import tune_strengths
+
+    return tune_strengths(samples, settings, trials=trials, splits=1, storage=storage)
+
+
 def test_exported_files_answer_like_the_run(table, tmp_path):
     run = tmp_path / "run"
     done("train", table, "--label", "species", *QUICK, "--output", run)
@@ -375,7 +454,7 @@ def test_exported_files_answer_like_the_run(table, tmp_path):
     pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
     done("export", run, "--format", "onnx", "--output", tmp_path / "trees.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
-    (found,) = session.run(["probabilities"], {"samples": samples.x.numpy()})
+    (found,) = session.run(["probabilities"], {"samples": samples.x.float().numpy()})
     np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
 
 

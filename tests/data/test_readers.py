@@ -312,10 +312,23 @@ def table(tmp_path: Path, text: str) -> Path:
 def test_csv_finds_the_labels(tmp_path, text, x, y, names):
     out, labels, class_names = read_csv(table(tmp_path, text))
     assert out.tolist() == x
-    assert out.dtype == np.float32
+    assert out.dtype == np.float64
     assert labels.tolist() == y
     assert labels.dtype == np.int64
     assert class_names == names
+
+
+def test_csv_without_a_header_whose_classes_are_called_as_label_columns_are(tmp_path):
+    x, y, names = read_csv(table(tmp_path, "1,2,y\n3,4,n\n5,6,y\n7,8,n\n"))
+    assert (len(x), y.tolist(), names) == (4, [1, 0, 1, 0], ["n", "y"])
+
+
+def test_csv_with_numbers_for_names_is_not_guessed_at(tmp_path):
+    path = table(tmp_path, "0,1,species\n1,2,u\n3,4,v\n5,6,u\n7,8,v\n")
+    with pytest.raises(DataError, match="'species' ends the first row and no other"):
+        read_csv(path)
+    x, _, names = read_csv(path, label="species")
+    assert (len(x), names) == (4, ["u", "v"])
 
 
 def test_csv_takes_the_column_that_is_named(tmp_path):

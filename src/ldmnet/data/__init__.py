@@ -6,10 +6,10 @@ prepare = fit_preprocess(split.x_train[train], "mean_image")
 x, y = prepare(split.x_train[train]), split.y_train[train]
 """
 
+from ldmnet.data.csvtables import read_csv
 from ldmnet.data.preprocess import Fitted, Preprocess, fit_preprocess
 from ldmnet.data.readers import (
     read_cifar_batch,
-    read_csv,
     read_idx,
     read_image_folder,
     read_npz,

@@ -1,4 +1,4 @@
-"""Files to arrays: idx, CIFAR-10 batches, SVHN's .mat, npz, CSV tables and folders of images.
+"""Files to arrays: idx, CIFAR-10 batches, SVHN's .mat, npz and folders of images; tables are in `csvtables`.
 
 Every reader takes a path and returns NumPy arrays, images as uint8 (n, channels, height, width) and labels as
 int64 (n,). It trusts nothing in the file: no code in it is run, and a `DataError` names what does not fit.
@@ -6,7 +6,6 @@ int64 (n,). It trusts nothing in the file: no code in it is run, and a `DataErro
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import math
@@ -20,12 +19,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ldmnet.errors import DataError, InputError, LDMNetError, missing_extra
+from ldmnet.errors import DataError, LDMNetError, missing_extra
 
 Labels = NDArray[np.int64]
 Images = NDArray[np.uint8]
 
-LABEL_COLUMNS = ("label", "y", "class", "target")  # in the order in which they are looked for
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -167,110 +165,6 @@ def _labels(labels: NDArray[Any], n: int, path: str | Path, highest: int | None 
         span = "0 or above" if highest is None else f"0 to {highest}"
         raise DataError(f"{path}: the labels must be {span}, got {out.min()} to {out.max()}.")
     return out
-
-
-def read_csv(path: str | Path, label: str | None = None) -> tuple[NDArray[np.float32], Labels, list[str]]:
-    """A table of numbers and labels with or without a header; commas, semicolons or tabs between the cells.
-
-    Args:
-        path: the file.
-        label: the label column's name; unless given, the one called label, y, class or target, else the last.
-
-    Returns:
-        The other columns (n, d), the labels as positions in the list of class names, and that list, sorted.
-    """
-    try:
-        lines = [line for line in Path(path).read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from error
-    if not lines:
-        raise DataError(f"{path} is empty.")
-    separator = max(",;\t", key=lines[0].count)
-    first = [cell.strip() for cell in next(csv.reader([lines[0]], delimiter=separator))]
-    names = first if _is_header(first, label) else None
-    body = lines if names is None else lines[1:]
-    if len(first) < 2 or not body:
-        raise DataError(f"{path} needs a column of labels, one or more of numbers, and at least one row of them.")
-    column = _label_column(names, label, len(first), path)
-    table, classes = _parse_table(body, separator, column, names or range(1, len(first) + 1), path)
-    codes, class_names = _sorted_classes(classes, path)
-    return np.delete(table, column, axis=1), codes[table[:, column].astype(np.int64)], class_names
-
-
-def _is_header(first: Sequence[str], label: str | None) -> bool:
-    """A header has a name where a row has a number; the last cell alone may be the name of a class."""
-    return not all(map(_is_number, first[:-1])) or first[-1].lower() in (
-        *LABEL_COLUMNS,
-        (label or "label").lower(),
-    )
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _label_column(names: Sequence[str] | None, label: str | None, width: int, path: str | Path) -> int:
-    if label is not None:
-        if names is None or label not in names:
-            has = "has no header" if names is None else f"has the columns {', '.join(names)}"
-            raise InputError(f"label is {label!r} but {path} {has}.")
-        return names.index(label)
-    lower = [name.lower() for name in names or ()]
-    return next((lower.index(name) for name in LABEL_COLUMNS if name in lower), width - 1)
-
-
-def _parse_table(
-    body: Sequence[str], separator: str, column: int, names: Sequence[object], path: str | Path
-) -> tuple[NDArray[np.float32], list[str]]:
-    """The rows as float32, labels replaced by a code in order of appearance, and the labels in that order."""
-    codes: dict[str, int] = {}
-    try:
-        table = np.loadtxt(
-            body,
-            np.float32,
-            delimiter=separator,
-            comments=None,
-            quotechar='"',
-            ndmin=2,
-            converters={column: lambda cell: codes.setdefault(cell.strip(), len(codes))},
-            encoding="utf-8",
-        )
-    except ValueError as error:
-        raise DataError(f"{path}, {_first_fault(body, separator, column, names) or error}") from error
-    if table.shape[1] != len(names) or not np.isfinite(table).all():
-        raise DataError(f"{path}, {_first_fault(body, separator, column, names)}")
-    return table, list(codes)
-
-
-def _first_fault(body: Sequence[str], separator: str, column: int, names: Sequence[object]) -> str:
-    """Where and why the first bad row is bad; rows are counted from 1, without the header and blank lines."""
-    for number, row in enumerate(csv.reader(body, delimiter=separator), 1):
-        if len(row) != len(names):
-            return f"row {number}: {len(row)} cells where there should be {len(names)}."
-        for i, cell in enumerate(row):
-            if i != column and not (_is_number(cell) and np.isfinite(np.float32(cell))):
-                return f"row {number}: {cell!r} in column {names[i]} is not a finite number."
-    return ""
-
-
-def _sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, list[str]]:
-    """Each class's position among the sorted ones (by value if they are numbers), and the sorted names."""
-    if "" in classes:
-        raise DataError(f"{path} has rows without a label.")
-    if all(map(_is_number, classes)):
-        values = [float(name) for name in classes]
-        fraction = next((name for name, v in zip(classes, values, strict=True) if v % 1 != 0), None)
-        if fraction is not None:
-            raise DataError(f"{path}: the labels must be whole numbers or names of classes, got {fraction}.")
-        order, position = np.unique(values, return_inverse=True)
-        return position.astype(np.int64), [str(int(v)) for v in order]
-    return np.argsort(np.argsort(classes)).astype(np.int64), sorted(classes)
 
 
 def read_image_folder(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ldmnet.data.csvtables import read_table, read_table_like
 from ldmnet.data.readers import (
     IMAGE_SUFFIXES,
-    _is_number,
-    _parse_table,
     images_by_class,
     images_in,
     listed_faults,
-    read_bytes,
-    read_csv,
     read_npz,
     readable_images,
 )
@@ -36,11 +32,12 @@ class Samples:
     """What was read.
 
     Attributes:
-        x: (n, ...): uint8 images (n, channels, height, width), or float32.
+        x: (n, ...): uint8 images (n, channels, height, width), or float32 or float64, as the numbers need.
         y: (n,) int64 positions in `class_names`; None where there are no labels.
         class_names: the classes, sorted.
         names: of each sample: its file, or its row counted from 1.
         skipped: why, by file, of images that could not be read and are left out.
+        columns: the names of a table's columns; None without a header.
     """
 
     x: Tensor
@@ -48,6 +45,7 @@ class Samples:
     class_names: list[str]
     names: list[str]
     skipped: dict[Path, str] = field(default_factory=dict)
+    columns: list[str] | None = None
 
     @property
     def labels(self) -> Tensor:
@@ -64,6 +62,7 @@ def read_samples(
     size: int | tuple[int, int] | None = None,
     grey: bool = False,
     shape: Sequence[int] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Samples:
     """Read .npz, CSV or a folder of images.
 
@@ -74,6 +73,7 @@ def read_samples(
         grey: read images with one channel.
         shape: of the samples that a network was trained on. With it the labels may be missing: an .npz without y, a
             table without the label column, a folder with the images in it.
+        columns: the names of the columns that a network was trained on, if they had names.
 
     Raises:
         DataError: it is none of the three, or does not fit `shape`.
@@ -86,7 +86,7 @@ def read_samples(
     elif path.suffix.lower() == ".npz":
         samples = _arrays(path, labelled=shape is None)
     elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        samples = _table(path, label, shape)
+        samples = _table(path, label, shape, columns)
     else:
         raise DataError(f"{path} is neither {KINDS.replace(' or ', ' nor ')}.")
     if not torch.isfinite(samples.x).all():
@@ -192,7 +192,9 @@ def _arrays(path: Path, *, labelled: bool) -> Samples:
         raise DataError(f"{path}: x has no samples.")
     if x.ndim == 3:
         x = x[:, None]
-    values = torch.from_numpy(np.ascontiguousarray(x if x.dtype == np.uint8 and x.ndim == 4 else x.astype(np.float32)))
+    if x.dtype != np.uint8 or x.ndim != 4:
+        x = x.astype(np.float32 if np.can_cast(x.dtype, np.float32) else np.float64)
+    values = torch.from_numpy(np.ascontiguousarray(x))
     names = [str(i) for i in range(1, len(x) + 1)]
     if y is None:
         return Samples(values, None, [], names)
@@ -208,28 +210,9 @@ def _members(path: Path) -> list[str]:
         return ["y"]
 
 
-def _table(path: Path, label: str | None, shape: Sequence[int] | None) -> Samples:
-    if shape is not None and len(shape) == 1:
-        lines = [line for line in read_bytes(path).decode("utf-8-sig", "replace").split("\n") if line.strip()]
-        separator = max(",;\t", key=lines[0].count) if lines else ","
-        first = [cell.strip() for cell in next(csv.reader(lines[:1], delimiter=separator), [])]
-        if len(first) == shape[0] and label not in first:
-            return _unlabelled(path, lines, first, separator)
-        if len(first) != shape[0] + 1:
-            raise DataError(
-                f"{path} has {len(first)} columns where there should be {shape[0]}, or {shape[0] + 1} with the labels."
-            )
-    x, y, class_names = read_csv(path, label)
-    return Samples(torch.from_numpy(x), torch.from_numpy(y), class_names, [str(i) for i in range(1, len(x) + 1)])
-
-
-def _unlabelled(path: Path, lines: list[str], first: list[str], separator: str) -> Samples:
-    """A table of numbers alone, read as one whose labels are all alike."""
-    header = not all(map(_is_number, first))
-    body = [line.rstrip("\r") + f"{separator}0" for line in (lines[1:] if header else lines)]
-    if not body:
-        raise DataError(f"{path} has no rows.")
-    names = [*(first if header else range(1, len(first) + 1)), "label"]
-    values, _ = _parse_table(body, separator, len(first), names, path)
-    x = torch.from_numpy(np.ascontiguousarray(values[:, :-1]))
-    return Samples(x, None, [], [str(i) for i in range(1, len(x) + 1)])
+def _table(path: Path, label: str | None, shape: Sequence[int] | None, columns: Sequence[str] | None) -> Samples:
+    like = shape is not None and len(shape) == 1
+    table = read_table_like(path, label, shape[0], columns) if shape is not None and like else read_table(path, label)
+    y = None if table.y is None else torch.from_numpy(table.y)
+    names = [str(i) for i in range(1, len(table.x) + 1)]
+    return Samples(torch.from_numpy(table.x), y, table.class_names, names, columns=table.columns)

@@ -23,6 +23,7 @@ from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
 
 REFERENCE = "ldmnet"
+ALIKE = 1e-3  # percent; accuracies are kept to four places
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,11 @@ def compare_methods(
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         raise InputError(f"there is no method {unknown[0]!r}. The methods: {', '.join(METHODS)}.")
+    if not methods:
+        raise InputError(f"a comparison needs one or more methods. The methods: {', '.join(METHODS)}.")
     if not settings.test_share:
         raise InputError("a comparison needs a test share above zero.")
-    data = fingerprint(samples.x.float(), samples.labels)
+    data = fingerprint(samples.x, samples.labels)
     done = {r["key"]: r for r in read_records([records], ("key", "method", "split"))} if records.exists() else {}
     found = []
     for split in range(splits):
@@ -84,7 +87,7 @@ def compare_methods(
                 trace = traces / key if traces is not None and split == 0 else None
                 done[key] = _record(samples, run, split, key, on_epoch, trace)
                 append_record(records, done[key])
-            found.append(done[key])
+            found.append({**done[key], "split": split})  # it may come from a comparison that began at another seed
     return found
 
 
@@ -139,20 +142,20 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
 
 
 def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None:
-    """The two-sided p-value of a mean difference over splits; None for fewer than two of them, or all zero.
+    """The two-sided p-value of a mean difference over splits; None for fewer than two of them, or all alike.
 
     Args:
-        differences: one a split.
+        differences: one a split, in percent.
         overlap: n_test / n_train of the splits; zero gives the plain paired t-test.
     """
     from scipy.stats import t as students_t
 
     n = len(differences)
-    if n < 2 or not any(differences):
+    if n < 2:
         return None
     mean, variance = statistics.fmean(differences), statistics.variance(differences)
-    if variance == 0:
-        return 0.0
+    if math.sqrt(variance) < ALIKE:  # no spread to judge the mean by
+        return None
     return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))
 
 

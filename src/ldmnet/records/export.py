@@ -22,13 +22,13 @@ class Packaged(nn.Module):
 
     def __init__(self, run: TrainedRun) -> None:
         super().__init__()
-        self.register_buffer("mean", run.standardize.mean.float())
-        self.register_buffer("deviation", run.standardize.deviation.float())
+        self.register_buffer("mean", run.standardize.mean)
+        self.register_buffer("deviation", run.standardize.deviation)
         self.model = run.model
 
     def forward(self, x: Tensor) -> Tensor:
-        """Float32 samples (n, ...), pixels as 0..255, to probabilities (n, n_classes)."""
-        out: Tensor = self.model((x - self.mean) / self.deviation)
+        """Samples (n, ...), pixels as 0..255, to probabilities (n, n_classes)."""
+        out: Tensor = self.model(((x.double() - self.mean) / self.deviation).float())
         return out.softmax(1)
 
 

@@ -1,14 +1,14 @@
 """mu and lambda_tilde chosen on validation data, by Optuna. Needs the extra `tune`.
 
 The study is kept in a SQLite file, so a search that was cut goes on. It looks around the
-untuned rule's numbers, which are the first trial, so on the validation data the result is never worse than the rule.
+untuned rule's numbers, which are tried first, so on the validation data the result is never worse than the rule.
 """
 
 from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class Tuned:
         mu: weight of the penalty.
         lambda_tilde: strength of the manifold term.
         accuracy: mean validation accuracy of the best trial, 0 to 1.
-        untuned: that of the first trial, the rule's numbers.
+        untuned: that of the trial with the rule's numbers.
         trials: how many were run in all.
     """
 
@@ -75,7 +75,6 @@ def tune_strengths(
             study_name="ldmnet",
             direction="maximize",
             load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=settings.seed),
         )
     except Exception as error:  # Optuna's and SQLAlchemy's, of a damaged file or one of another version
         raise StateError(f"{storage} is not a search that can be gone on with. Choose another --output.") from error
@@ -83,8 +82,10 @@ def tune_strengths(
     if "rule" not in study.user_attrs:  # kept, so that the ranges stay
         study.set_user_attr("rule", rule or _rule(samples, settings))
     mu, lambda_tilde = study.user_attrs["rule"]
-    if not study.trials:
-        study.enqueue_trial({"mu": mu, "lambda_tilde": lambda_tilde})
+    study.sampler = optuna.samplers.TPESampler(seed=settings.seed + len(study.trials))  # no draw comes twice
+    states = optuna.trial.TrialState
+    if not _rule_trials(study, (states.COMPLETE, states.WAITING)):
+        study.enqueue_trial({"mu": mu, "lambda_tilde": lambda_tilde}, user_attrs={"rule": True})
 
     def accuracy(trial: Any) -> float:
         chosen = replace(
@@ -103,11 +104,19 @@ def tune_strengths(
         if on_trial is not None and trial.value is not None:
             on_trial(trial.number, trial.value)
 
-    finished = len([t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE])
-    study.optimize(accuracy, n_trials=max(0, trials - finished), callbacks=[report])
-    complete = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
-    best = study.best_trial
-    return Tuned(best.params["mu"], best.params["lambda_tilde"], best.value, complete[0].value, len(complete))
+    missing = 0 if _rule_trials(study, (states.COMPLETE,)) else 1
+    study.optimize(accuracy, n_trials=max(missing, trials - _finished(study)), callbacks=[report])
+    best, (untuned, *_) = study.best_trial, _rule_trials(study, (states.COMPLETE,))
+    return Tuned(best.params["mu"], best.params["lambda_tilde"], best.value, untuned.value, _finished(study))
+
+
+def _finished(study: Any) -> int:
+    return sum(trial.state.name == "COMPLETE" for trial in study.trials)
+
+
+def _rule_trials(study: Any, states: Sequence[Any]) -> list[Any]:
+    """The trials of the rule in one of some states; one that was cut short is in none of them."""
+    return [t for t in study.trials if t.user_attrs.get("rule") and t.state in states]
 
 
 def _validated(samples: Samples, settings: UserSettings) -> float:
@@ -127,7 +136,7 @@ def _rule(samples: Samples, settings: UserSettings) -> list[float]:
 
 def _check_same(study: Any, samples: Samples, settings: UserSettings, splits: int, storage: Path) -> None:
     """Refuse to go on in a study of other data or settings."""
-    text = f"{settings.resolved()} {splits} {fingerprint(samples.x.float(), samples.labels)}"
+    text = f"{settings.resolved()} {splits} {fingerprint(samples.x, samples.labels)}"
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     if study.user_attrs.setdefault("key", key) != key:
         raise StateError(f"{storage} holds a search with other data or settings. Choose another --output.")

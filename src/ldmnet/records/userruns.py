@@ -40,12 +40,13 @@ class TrainedRun:
     reading: Reading
     class_names: list[str]
     shape: tuple[int, ...]
+    columns: list[str] | None = None
 
     def read(self, path: Path) -> Samples:
         """Samples like those of the training, with or without labels."""
         if path.is_dir() and self.reading.size is None:
             return read_samples(path, size=_side(self.shape), grey=self.reading.grey, shape=self.shape)
-        return read_samples(path, **asdict(self.reading), shape=self.shape)
+        return read_samples(path, **asdict(self.reading), shape=self.shape, columns=self.columns)
 
 
 def train_run(
@@ -71,7 +72,8 @@ def train_run(
         "reading": asdict(reading),
         "class_names": samples.class_names,
         "shape": list(samples.x.shape[1:]),
-        "data": fingerprint(samples.x.float(), samples.labels),
+        "columns": samples.columns,
+        "data": fingerprint(samples.x, samples.labels),
     }
     if path.exists():
         run = read_run(folder)
@@ -132,7 +134,7 @@ def read_run(folder: Path) -> dict[str, Any]:
             f"{path} was written by ldmnet {theirs} and this is {ldmnet.__version__}, which does not know "
             f"{', '.join(strange)}. Install that version, or train again."
         )
-    return dict(run)
+    return {"columns": None, **run}
 
 
 def load_run(folder: Path, net: str | None = None) -> TrainedRun:
@@ -171,6 +173,7 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
         reading=Reading(**run["reading"]),
         class_names=run["class_names"],
         shape=tuple(run["shape"]),
+        columns=run["columns"],
     )
 
 
@@ -212,7 +215,7 @@ def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
     """Refuse to go on in a folder of another run."""
     theirs, mine = old["settings"], new["settings"]
     changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in mine.items() if theirs.get(k) != v]
-    if any(old[key] != new[key] for key in ("data", "class_names", "shape", "reading")):
+    if any(old[key] != new[key] for key in ("data", "class_names", "shape", "columns", "reading")):
         changed.append("other data, or read otherwise")
     if changed:
         raise StateError(

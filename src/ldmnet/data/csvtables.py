@@ -1,0 +1,222 @@
+"""CSV tables: a column of labels and columns of numbers, for training and for what is to be told afterwards."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldmnet.data.readers import Labels, read_bytes
+from ldmnet.errors import DataError, InputError
+
+LABEL_COLUMNS = ("label", "y", "class", "target")  # in the order in which they are looked for
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a table holds.
+
+    Attributes:
+        x: (n, d) its numbers.
+        y: (n,) the labels as positions in `class_names`; None where there are none.
+        class_names: sorted.
+        columns: the names of the d columns; None without a header, or if one comes twice.
+    """
+
+    x: NDArray[np.float64]
+    y: Labels | None
+    class_names: list[str]
+    columns: list[str] | None
+
+
+def read_csv(path: str | Path, label: str | None = None) -> tuple[NDArray[np.float64], Labels, list[str]]:
+    """A table of numbers and labels with or without a header; commas, semicolons or tabs between the cells.
+
+    Args:
+        path: the file.
+        label: the label column's name; unless given, the one called label, y, class or target, else the last.
+
+    Returns:
+        The other columns (n, d), the labels as positions in the list of class names, and that list, sorted.
+    """
+    table = read_table(path, label)
+    assert table.y is not None
+    return table.x, table.y, table.class_names
+
+
+def read_table(path: str | Path, label: str | None = None) -> Table:
+    """As `read_csv`, with the names of the columns."""
+    lines, separator, first = _lines(path)
+    names = first if _is_header(lines, separator, first, label, path) else None
+    return _parse(lines, separator, names, len(first), _label_column(names, label, len(first), path), path)
+
+
+def read_table_like(path: str | Path, label: str | None, width: int, columns: Sequence[str] | None) -> Table:
+    """A table, labelled or not, with the columns of another in that one's order.
+
+    Args:
+        path: the file.
+        label: as the other one was read with.
+        width: how many columns of numbers the other has.
+        columns: their names. With them, columns are found by their names if the table has a header; else by place.
+    """
+    lines, separator, first = _lines(path)
+    named = columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width])))
+    if columns is not None and named:
+        lost = [name for name in columns if name not in first]
+        if lost:
+            raise DataError(
+                f"{path} lacks columns of the training: {', '.join(lost)}. It has the columns {', '.join(first)}."
+            )
+        others = [i for i, name in enumerate(first) if name not in columns]
+        if len(others) > 1:
+            strange = ", ".join(first[i] for i in others)
+            raise DataError(f"{path} has columns that the training had not: {strange}. At most the labels may be more.")
+        return _parse(lines, separator, first, len(first), others[0] if others else None, path, columns)
+    if len(first) == width and label not in first:
+        names = None if all(map(_is_number, first)) else first
+        return _parse(lines, separator, names, width, None, path)
+    if len(first) != width + 1:
+        raise DataError(
+            f"{path} has {len(first)} columns where there should be {width}, or {width + 1} with the labels."
+        )
+    return read_table(path, label)
+
+
+def _lines(path: str | Path) -> tuple[list[str], str, list[str]]:
+    """The lines that are not blank, what separates cells, and the first line's cells."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from error
+    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise DataError(f"{path} is empty.")
+    separator = max(",;\t", key=lines[0].count)
+    return lines, separator, _cells(lines[0], separator)
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+
+
+def _is_header(lines: Sequence[str], separator: str, first: Sequence[str], label: str | None, path: str | Path) -> bool:
+    """A header has a name where a row has a number; the last cell alone may be the name of a class."""
+    if not all(map(_is_number, first[:-1])) or first[-1].lower() == (label or "label").lower():
+        return True
+    if _is_number(first[-1]):
+        return False
+    last = Counter(_cells(line, separator)[-1] for line in lines[1:])
+    if first[-1] in last:
+        return False
+    if first[-1].lower() in LABEL_COLUMNS:
+        return True
+    if last and min(last.values()) > 1:
+        raise DataError(
+            f"{path}: {first[-1]!r} ends the first row and no other. If that row is a header, name the column of "
+            "labels (--label); if it is a sample, give the table a header."
+        )
+    return False
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _label_column(names: Sequence[str] | None, label: str | None, width: int, path: str | Path) -> int:
+    if label is not None:
+        if names is None or label not in names:
+            has = "has no header" if names is None else f"has the columns {', '.join(names)}"
+            raise InputError(f"label is {label!r} but {path} {has}.")
+        return names.index(label)
+    lower = [name.lower() for name in names or ()]
+    return next((lower.index(name) for name in LABEL_COLUMNS if name in lower), width - 1)
+
+
+def _parse(
+    lines: Sequence[str],
+    separator: str,
+    names: Sequence[str] | None,
+    width: int,
+    column: int | None,
+    path: str | Path,
+    order: Sequence[str] | None = None,
+) -> Table:
+    """The table below its header, without the label column, its columns in the order given."""
+    body = lines if names is None else lines[1:]
+    if column is not None and (width < 2 or not body):
+        raise DataError(f"{path} needs a column of labels, one or more of numbers, and at least one row of them.")
+    if not body:
+        raise DataError(f"{path} has no rows.")
+    values, classes = _numbers(body, separator, column, names or range(1, width + 1), path)
+    kept = [i for i in range(width) if i != column]
+    if names is not None and order is not None:
+        kept = [names.index(name) for name in order]
+    columns = None if names is None or len(set(names)) < len(names) else [names[i] for i in kept]
+    x = np.ascontiguousarray(values[:, kept])
+    if column is None:
+        return Table(x, None, [], columns)
+    codes, class_names = _sorted_classes(classes, path)
+    return Table(x, codes[values[:, column].astype(np.int64)], class_names, columns)
+
+
+def _numbers(
+    body: Sequence[str], separator: str, column: int | None, names: Sequence[object], path: str | Path
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The rows, labels replaced by a code in order of appearance, and the labels in that order."""
+    codes: dict[str, int] = {}
+
+    def code(cell: str) -> int:
+        return codes.setdefault(cell.strip(), len(codes))
+
+    try:
+        table = np.loadtxt(
+            body,
+            np.float64,
+            delimiter=separator,
+            comments=None,
+            quotechar='"',
+            ndmin=2,
+            converters={} if column is None else {column: code},
+            encoding="utf-8",
+        )
+    except ValueError as error:
+        raise DataError(f"{path}, {_first_fault(body, separator, column, names) or error}") from error
+    if table.shape[1] != len(names) or not (np.abs(table) <= LARGEST).all():
+        raise DataError(f"{path}, {_first_fault(body, separator, column, names)}")
+    return table, list(codes)
+
+
+def _first_fault(body: Sequence[str], separator: str, column: int | None, names: Sequence[object]) -> str:
+    """Where and why the first bad row is bad; rows are counted from 1, without the header and blank lines."""
+    for number, row in enumerate(csv.reader(body, delimiter=separator), 1):
+        if len(row) != len(names):
+            return f"row {number}: {len(row)} cells where there should be {len(names)}."
+        for i, cell in enumerate(row):
+            if i != column and not (_is_number(cell) and abs(float(cell)) <= LARGEST):
+                return f"row {number}: {cell!r} in column {names[i]} is not a finite number."
+    return ""
+
+
+def _sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, list[str]]:
+    """Each class's position among the sorted ones (by value if they are numbers), and the sorted names."""
+    if "" in classes:
+        raise DataError(f"{path} has rows without a label.")
+    if all(map(_is_number, classes)):
+        values = [float(name) for name in classes]
+        fraction = next((name for name, v in zip(classes, values, strict=True) if v % 1 != 0), None)
+        if fraction is not None:
+            raise DataError(f"{path}: the labels must be whole numbers or names of classes, got {fraction}.")
+        order, position = np.unique(values, return_inverse=True)
+        return position.astype(np.int64), [str(int(v)) for v in order]
+    return np.argsort(np.argsort(classes)).astype(np.int64), sorted(classes)
