@@ -457,6 +457,48 @@ def test_features_not_finite_leave_the_state_alone():
     assert torch.equal(regularizer.target, kept)
 
 
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        (torch.tensor([[0], [1]]), "torch.int64 (2, 1)"),
+        (torch.tensor([True, False]), "torch.bool (2,)"),
+        (torch.tensor([0.0, 1.0]), "torch.float32 (2,)"),
+    ],
+)
+def test_penalty_index_of_another_kind(index, found):
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    with pytest.raises(InputError, match=exactly(f"index must be whole numbers (b,), got {found}.")):
+        regularizer.penalty(torch.zeros(2, 3), index)
+
+
+def test_the_network_may_be_on_another_device():
+    regularizer = made()
+    regularizer.step(cloud(40, 3))
+    seen = torch.zeros(2, 3, device="meta")
+    assert regularizer.penalty(seen, torch.tensor([1, 2])).device == seen.device
+
+
+@pytest.mark.parametrize("mass", ["lumped", "consistent"])
+def test_a_point_without_neighbours_stays_where_it_is_when_the_diagonal_is_zero(mass):
+    groups = torch.arange(40) % 3
+    groups[7] = 9
+    options = {"mu": 1.0, "lambda_tilde": 0.05, "mass": mass, "self_weight": 0.0}
+    regularizer = ManifoldRegularizer(cloud(40, 2), groups, **SMALL, **options)
+    features = cloud(40, 3, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)  # of the printed mass
+        regularizer.step(features)
+    assert torch.isfinite(regularizer.alpha).all()
+    torch.testing.assert_close(regularizer.alpha[7], features[7])
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_self_weight_that_cannot_be(weight):
+    with pytest.raises(InputError, match=exactly(f"self_weight must be zero or above and finite, got {weight}.")):
+        made(self_weight=weight).step(cloud(40, 3))
+
+
 @pytest.mark.parametrize(("index", "worst"), [([0, 40], 40), ([-1, 3], -1)])
 def test_penalty_index_out_of_range(index, worst):
     regularizer = made()

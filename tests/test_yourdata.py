@@ -119,6 +119,12 @@ def test_images_of_a_folder_find_their_network(photos, tmp_path):
     assert len(done("predict", tmp_path / "grey", photos).stdout.splitlines()) == 37
 
 
+@pytest.mark.parametrize(("net", "asked"), [("auto", ["--size", 64]), ("cifar", ["--grey"])])
+def test_a_size_that_the_network_does_not_take_is_refused(photos, tmp_path, net, asked):
+    words = refused("train", photos, "--net", net, *asked, "--output", tmp_path / "run")
+    assert words.startswith("the network cifar takes colour images of 32 x 32 pixels, whatever --size and --grey say.")
+
+
 def test_a_table_with_names_of_classes(table, tmp_path):
     run = tmp_path / "run"
     done("train", table, "--label", "species", "--test-share", 0.2, "--output", run, "--epochs", 12)
@@ -345,6 +351,7 @@ def test_a_network_of_ones_own_is_named_before_it_is_run(table, tmp_path, monkey
     assert (
         refused("train", table, "--net", "mynets:wrong", *words) == "mynets:wrong returned int, not a torch.nn.Module."
     )
+    assert refused("train", table, "--net", "os:getcwd", *words).startswith("os:getcwd(3, 3) ended with TypeError: ")
     done("train", table, "--net", "mynets:small", *words[:-1], "own")
     assert refused("predict", "own", table) == (
         "own was trained with the network mynets:small, which is code that would be run. If you trust it, say so: "

@@ -58,7 +58,8 @@ class ManifoldRegularizer:
     """Low-dimensional-manifold regularisation of a network's features.
 
     Args:
-        inputs: the whole training set, (n, ...) floating point, in the order that `index` counts.
+        inputs: the whole training set, (n, ...) floating point, in the order that `index` counts. The graph, the solve
+            and the target are where they are; the network may be on another device.
         groups: (n,) class labels: neighbours are searched within a class. None searches among all.
         mu: weight of the penalty, above zero. SGD is stable only while lr * mu * |h|^2 < 2 (1 + momentum), h the
             activations that feed the feature layer.
@@ -73,7 +74,7 @@ class ManifoldRegularizer:
         mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
         symmetrize: how W is made symmetric, see `self_tuned_weights`.
-        self_weight: W_ii.
+        self_weight: W_ii, zero or above.
         keep_dual: False sets Z to zero at every step, which makes the update a plain alternation.
         features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
             every step but the first may be called without features: no sweep, but features that are up to an epoch
@@ -264,6 +265,8 @@ class ManifoldRegularizer:
         target = self._after_first_step(self._target, "target")
         if not isinstance(index, Tensor):
             index = torch.as_tensor(index)
+        if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
+            raise InputError(f"index must be whole numbers (b,), got {index.dtype} {tuple(index.shape)}.")
         if features.shape != (len(index), target.shape[1]):
             raise InputError(
                 f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
@@ -276,8 +279,8 @@ class ManifoldRegularizer:
         except (IndexError, RuntimeError) as error:
             raise _index_error(index, len(target)) from error
         if self._running is not None:
-            self._running[rows] = features.detach().to(target.dtype)
-        wanted = target.index_select(0, rows)
+            self._running[rows] = features.detach().to(target)
+        wanted = target.index_select(0, rows).to(features.device)
         distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
         return distance * _scalar(self.mu / (2 * len(index)), distance.dtype, distance.device)  # eqs. (9), (10)
 

@@ -101,6 +101,61 @@ def test_half_precision():
     assert float((half.regularizer.target - exact.regularizer.target).norm() / exact.regularizer.target.norm()) < 0.05
 
 
+def test_weights_in_half_precision():
+    ours = callback()
+    fit(Module(), ours, precision="bf16-true")
+    assert len(ours.regularizer.log) == 2
+    assert ours.regularizer.target.dtype == torch.float32
+
+
+def test_a_step_that_takes_the_batch_alone():
+    class Short(Module):
+        def training_step(self, batch):
+            return super().training_step(batch, 0)
+
+    first, second = Module(), Short()
+    fit(first, callback())
+    fit(second, callback())
+    assert torch.equal(weights(first), weights(second))
+
+
+def test_manual_optimisation_is_refused():
+    class Manual(Module):
+        automatic_optimization = False
+
+    module = Manual()
+    with pytest.raises(InputError, match="under manual optimisation"):
+        fit(module, callback())
+    assert "training_step" not in vars(module)
+
+
+def test_a_second_training_may_begin_in_any_epoch():
+    ours = callback()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=3, callbacks=[ours], enable_checkpointing=False, **quiet)
+    module = Module()
+    trainer.fit(module, loader())
+    trainer.fit_loop.max_epochs = 5
+    trainer.fit(module, loader())
+    assert len(ours.regularizer.log) == 2  # epochs 3 and 4
+
+
+def test_a_checkpoint_may_be_saved_before_any_training(tmp_path):
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+
+    class Validated(Module):
+        def validation_step(self, batch, batch_index):
+            return None
+
+    trainer = Trainer(callbacks=[callback()], enable_checkpointing=False, **quiet)
+    trainer.validate(Validated(), loader(), verbose=False)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    resumed = callback()
+    resumed.load_state_dict(callback().state_dict())
+    fit(Module(), resumed, epochs=2)
+    assert len(resumed.regularizer.log) == 1
+
+
 def test_a_checkpoint_brings_the_targets_back(tmp_path):
     whole, resumed = Module(), Module()
     ours, second = callback(), callback()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -7,7 +9,7 @@ from clouds import cloud
 from ldmnet import Method, StateError, TrainSettings, fit
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.training import checkpoint as module
-from ldmnet.training.checkpoint import KEYS, load_checkpoint, save_checkpoint, save_weights
+from ldmnet.training.checkpoint import KEYS, check_settings, read_checkpoint, save_checkpoint, save_weights
 from words import exactly
 
 N = 40
@@ -139,7 +141,8 @@ def test_a_write_that_is_interrupted_leaves_nothing_behind(tmp_path, monkeypatch
 def test_a_checkpoint_comes_back_as_it_went(tmp_path):
     path = tmp_path / "run.pt"
     save_checkpoint(path, {**state(), "epoch": 3, "settings": {"lr": 0.1, "mass": "lumped"}})
-    loaded = load_checkpoint(path, {"lr": 0.1, "mass": "lumped"})
+    loaded = read_checkpoint(path)
+    check_settings(loaded, {"lr": 0.1, "mass": "lumped"}, path)
     assert loaded["epoch"] == 3
     assert torch.equal(loaded["model"], torch.ones(3))
 
@@ -169,7 +172,25 @@ def test_a_file_that_is_something_else_of_torchs(tmp_path, content):
     lacks = KEYS if not isinstance(content, dict) else [key for key in KEYS if key not in content]
     words = f"{path} is not a whole checkpoint: it lacks {', '.join(lacks)}."
     with pytest.raises(StateError, match=exactly(words)):
-        load_checkpoint(path, {})
+        read_checkpoint(path)
+
+
+def test_a_run_whose_mu_was_measured_goes_on_with_that_number(tmp_path):
+    auto = replace(METHODS["ldmnet"], mu="auto", lambda_tilde="auto")
+    whole = fit(network(), (X, Y), method=auto, settings=SETTINGS, progress=False)
+    start_and_cut(tmp_path / "run.pt", auto, 2)
+    other = network()
+    initialize(other, "he", 7)  # on which another mu would be measured
+    again = fit(other, (X, Y), method=auto, settings=SETTINGS, checkpoint=tmp_path / "run.pt", progress=False)
+    assert again.method == whole.method
+    assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True))
+
+
+def test_inputs_in_bfloat16_can_be_told_apart_from_others(tmp_path):
+    x, model = X.bfloat16(), network().bfloat16()
+    fit(model, (x, Y), settings=SETTINGS, checkpoint=tmp_path / "run.pt", progress=False)
+    with pytest.raises(StateError, match="was written for other training data"):
+        fit(model, (x + 1, Y), settings=SETTINGS, checkpoint=tmp_path / "run.pt", progress=False)
 
 
 def test_a_checkpoint_of_other_settings(tmp_path):

@@ -31,6 +31,10 @@ def test_sweep_runs_in_eval_mode_and_is_deterministic_with_dropout():
     torch.testing.assert_close(first, model.features(x).detach())
 
 
+def test_sweep_takes_inputs_to_the_network():
+    assert sweep(network().to("meta"), inputs(), layer="features").device.type == "meta"
+
+
 def test_sweep_leaves_running_statistics_alone():
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).train()
     sweep(model, inputs())

@@ -508,6 +508,37 @@ def test_a_network_whose_relus_are_all_at_zero_is_reported():
         fit(model, (x, y), settings=TrainSettings(epochs=1), progress=False)
 
 
+@pytest.mark.parametrize("times", [10, 1e4])
+def test_a_mu_that_kills_the_network_is_named(times):
+    model, (x, y) = network(hidden=(32, 16)), data(90)
+    limit = stable_mu(model, x, "features", 0.02, 0.9)
+    method = Method("ldmnet", mu=times * limit, lambda_tilde=times * limit, **SMALL)
+    with pytest.raises(DivergenceError, match="follows the penalty only below about"):
+        fit(model, (x, y), method=method, settings=settings(epochs=30, lr=0.02), progress=False)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_data_to_report_on_is_checked_before_training(part):
+    x, y = data()
+    seen = []
+    for bad, words in (
+        ((x.byte(), y), f"{part}: inputs must be floating point, got torch.uint8. Convert with .float()."),
+        ((x, y + 5), f"{part}: the label 7 does not fit a model of 3 outputs."),
+    ):
+        with pytest.raises(InputError, match=exactly(words)):
+            fit(network(), (x, y), settings=settings(), on_epoch=seen.append, **{part: bad})
+    assert seen == []
+
+
+def test_a_last_batch_of_one_joins_the_one_before():
+    layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
+    model, sizes = FeatureNet(layers, 8, 3), []
+    model.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])) if module.training else None)
+    fit(model, data(33), settings=settings(epochs=1), progress=False)
+    assert sizes == [16, 17]
+
+
 def test_a_network_that_lives_is_not(recwarn):
     fit(mlp(4, 2, (8,)), (torch.randn(20, 4), torch.arange(20) % 2), settings=TrainSettings(epochs=1), progress=False)
     assert not recwarn.list

@@ -25,6 +25,22 @@ def test_weight_decay_can_be_asked_for_beside_ldmnet():
     assert Method("ldmnet", mu=0.01, lambda_tilde=0.05, weight_decay_w=0.1).torch_weight_decay == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: Method("dropout"), "the method dropout needs dropout above zero."),
+        (lambda: Method("weight_decay"), "the method weight_decay needs weight_decay_w above zero."),
+        (
+            lambda: Method("ldmnet", mu=0.1),
+            "the method ldmnet needs lambda_tilde above zero; with the graph off it is the control.",
+        ),
+    ],
+)
+def test_a_method_without_its_strength_is_refused(made, words):
+    with pytest.raises(InputError, match=exactly(words)):
+        made()
+
+
 def test_the_named_methods():
     assert METHODS == ("none", "weight_decay", "dropout", "control", "ldmnet")
     made = (Method(), weight_decay(0.1), dropout(), control(0.01), ldmnet(0.01, 0.05))

@@ -6,6 +6,7 @@ same weight seen from either end and the maximum is the union of the two directe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -36,7 +37,7 @@ def self_tuned_weights(
         sigma_neighbor: which neighbour gives the local scale, the point itself not counted; where there are
             fewer, the farthest does.
         symmetrize: "max" keeps an edge's weight if either end chose the other; "mean" halves it if only one did.
-        self_weight: W_ii.
+        self_weight: W_ii, zero or above; where it is zero, a point without neighbours still has one.
         cuts: ascending rows that no edge crosses, as where a group ends: large graphs are then made in parts that
             the processor's cache can hold. W is the same.
 
@@ -92,6 +93,8 @@ def _assembled(
     """W from the weights that a kernel gives to edges (from, to, distance)."""
     if symmetrize not in ("max", "mean"):
         raise InputError(f"symmetrize must be 'max' or 'mean', got {symmetrize!r}.")
+    if not 0 <= self_weight < math.inf:
+        raise InputError(f"self_weight must be zero or above and finite, got {self_weight}.")
     n = len(neighbors.index)
     counts, columns, values = [], [], []
     for start, stop in _blocks(cuts, n):
@@ -134,7 +137,11 @@ def _symmetric(
         rows, cols = rows.int(), cols.int()
     everyone = torch.arange(n, dtype=rows.dtype, device=rows.device)
     key = torch.cat([rows * n + cols, cols * n + rows, everyone * (n + 1)])
-    weight = torch.cat([weight, weight, weight.new_full((n,), self_weight)])
+    own = weight.new_full((n,), self_weight)
+    if self_weight == 0:  # a point without neighbours would have no mass at all
+        degree = own.index_add(0, rows, weight).index_add(0, cols, weight)
+        own[degree == 0] = 1.0
+    weight = torch.cat([weight, weight, own])
     key, by_key = key.sort()
     first = torch.ones_like(key, dtype=torch.bool)
     first[1:] = key[1:] != key[:-1]  # an edge that is there in both directions has one weight

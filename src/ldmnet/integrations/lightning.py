@@ -11,6 +11,7 @@ gradient accumulation treat the sum as they treat any loss.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,12 @@ class ManifoldCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Build the regulariser and put the penalty behind `training_step`."""
+        if not pl_module.automatic_optimization:
+            raise InputError(
+                "ManifoldCallback adds the penalty to the loss that training_step returns, and under manual "
+                "optimisation it returns none. Use ManifoldRegularizer in training_step itself (the guide to your own "
+                "loop shows how)."
+            )
         named_layer(pl_module, self.layer)
         self.inputs = self.inputs.to(pl_module.device)
         self.regularizer = ManifoldRegularizer(self.inputs, self.groups, **self.settings)
@@ -61,6 +68,7 @@ class ManifoldCallback(Callback):
             self._saved = None
         plain = pl_module.training_step
 
+        @functools.wraps(plain)  # Lightning looks at what it takes
         def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
             index, rest = _split(batch)
             with tapped(pl_module, self.layer) as features:
@@ -75,7 +83,10 @@ class ManifoldCallback(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Dual step, graph and alpha, every `epochs_per_update` epochs."""
         if step_is_missing(self.regularizer, trainer.current_epoch):
-            self.regularizer.step(sweep(pl_module, self.inputs, layer=self.layer))
+            precision = trainer.precision_plugin
+            with precision.forward_context():
+                features = sweep(pl_module, precision.convert_input(self.inputs), layer=self.layer)
+            self.regularizer.step(features)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its own `training_step` back."""
@@ -87,11 +98,11 @@ class ManifoldCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The regulariser's state, for Lightning's checkpoints."""
-        return self.regularizer.state_dict()
+        return self.regularizer.state_dict() if hasattr(self, "regularizer") else self._saved or {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a checkpoint's state until training starts."""
-        self._saved = state_dict
+        self._saved = state_dict or None
 
 
 def _split(batch: Any) -> tuple[Tensor, list[Any]]:

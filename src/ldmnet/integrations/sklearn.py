@@ -119,6 +119,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             self.module_,
             inputs,
             settings,
+            name="control" if self.lambda_tilde == 0 else "ldmnet",
             mu=self.mu,
             lambda_tilde=self.lambda_tilde,
             layer=self.layer,

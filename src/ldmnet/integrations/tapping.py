@@ -33,5 +33,10 @@ def tapped(model: nn.Module, layer: str) -> Iterator[Callable[[], Tensor]]:
 
 
 def step_is_missing(regularizer: ManifoldRegularizer, epoch: int) -> bool:
-    """Whether this epoch's step is due and not done: a run that goes on within an epoch has it behind it."""
-    return regularizer.due(epoch) and len(regularizer.log) <= epoch // regularizer.epochs_per_update
+    """Whether this epoch's step is due and not done: a run that goes on within an epoch has it behind it.
+
+    The first step is due in any epoch: a second training may begin in one that is not.
+    """
+    return not regularizer.log or (
+        regularizer.due(epoch) and len(regularizer.log) <= epoch // regularizer.epochs_per_update
+    )

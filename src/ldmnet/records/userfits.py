@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
-from ldmnet.errors import InputError
+from ldmnet.errors import InputError, LDMNetError
 from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.seeds import derive_seed
@@ -90,6 +90,12 @@ def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, 
             colour = read_samples(path, size=32).x
             net = "mnist" if bool((colour == colour[:, :1]).all()) else "cifar"
         if net in STARTS and (fixed := STARTS[net].shape) is not None:
+            if reading.size not in (None, fixed[-1]) or (reading.grey and fixed[0] != 1):
+                kind = "grey" if fixed[0] == 1 else "colour"
+                raise InputError(
+                    f"the network {net} takes {kind} images of {fixed[-1]} x {fixed[-1]} pixels, whatever --size and "
+                    "--grey say. Leave them out, or choose --net mlp or a network of your own."
+                )
             reading = replace(reading, size=fixed[-1], grey=fixed[0] == 1)
     samples = read_samples(path, **asdict(reading))
     shape = tuple(samples.x.shape[1:])
@@ -109,7 +115,13 @@ def build_net(settings: UserSettings, shape: tuple[int, ...], n_classes: int) ->
         return untuned_net(settings.net, shape, n_classes, settings.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(settings.seed, "init"))
-        model = _factory(settings.net)(math.prod(shape), n_classes)
+        try:
+            model = _factory(settings.net)(math.prod(shape), n_classes)
+        except LDMNetError:
+            raise
+        except Exception as error:  # the user's own code
+            words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise InputError(f"{settings.net}({math.prod(shape)}, {n_classes}) ended with {words}.") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"{settings.net} returned {type(model).__name__}, not a torch.nn.Module.")
     return model

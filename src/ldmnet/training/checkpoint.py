@@ -32,11 +32,11 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
         raise
 
 
-def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a checkpoint that was written with these settings.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint.
 
     Raises:
-        StateError: the file is not a checkpoint, or one of another run.
+        StateError: the file is not one, or not whole.
     """
     try:
         state: Any = torch.load(path, weights_only=True)
@@ -47,6 +47,11 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     missing = [key for key in KEYS if key not in state]
     if missing:
         raise StateError(f"{path} is not a whole checkpoint: it lacks {', '.join(missing)}.")
+    return state
+
+
+def check_settings(state: Mapping[str, Any], settings: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint that was written with other settings or for other data."""
     theirs = dict(state["settings"])
     if theirs.pop("data", None) != settings.get("data"):
         raise StateError(f"{path} was written for other training data. Delete it, or choose another checkpoint path.")
@@ -55,7 +60,6 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         raise StateError(
             f"{path} belongs to another run: {', '.join(changed)}. Delete it, or choose another checkpoint path."
         )
-    return state
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -103,7 +103,7 @@ def sweep(module: nn.Module, inputs: Tensor, *, layer: Layer | None = None, batc
 
     Args:
         module: the network.
-        inputs: (n, ...).
+        inputs: (n, ...); batches of them are moved to where the network is.
         layer: a named layer's output, or several layers' side by side, or None for the module's own.
         batch_size: samples a pass.
 
@@ -111,8 +111,11 @@ def sweep(module: nn.Module, inputs: Tensor, *, layer: Layer | None = None, batc
         (n, d_feat), flattened after the first dimension.
     """
     out: Tensor | None = None
+    weight = next(module.parameters(), None)
     with evaluating(module):
         for rows, batch in _passes(inputs, batch_size):
+            if weight is not None:
+                batch = batch.to(weight.device)
             with torch.inference_mode():
                 if layer is None:
                     piece = module(batch).flatten(1)

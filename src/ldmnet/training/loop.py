@@ -21,7 +21,7 @@ from ldmnet.fingerprints import fingerprint
 from ldmnet.networks import set_dropout
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
-from ldmnet.training.checkpoint import load_checkpoint, save_checkpoint
+from ldmnet.training.checkpoint import check_settings, read_checkpoint, save_checkpoint
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch
 from ldmnet.training.methods import Method
@@ -131,7 +131,8 @@ def fit(
         progress: False for silence.
 
     Raises:
-        DivergenceError: the loss is not finite. The model is left as it was before that epoch.
+        DivergenceError: the loss is not finite, or mu was too large and the features no longer depend on the input.
+            The model is left as it was before that epoch.
     """
     method, settings = method or Method(), settings or TrainSettings()
     device = next(model.parameters()).device
@@ -145,6 +146,12 @@ def fit(
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=torch.channels_last)
     held_out = None if validation is None else as_tensors(validation, "validation", device)
+    tested = None if test is None else as_tensors(test, "test", device)
+    _check_outputs(model, validation=held_out, test=tested)
+    path = None if checkpoint is None else Path(checkpoint)
+    state = read_checkpoint(path) if path is not None and path.exists() else None
+    if state is not None:  # "auto" was measured on the network before training
+        method = method.as_saved(state["settings"])
     method = method.resolved(lambda: stable_mu(model, x, layer, settings.lr, settings.momentum, settings.batch_size))
     run = _Run(
         model=model,
@@ -161,35 +168,54 @@ def fit(
         ),
         draw=generator(settings.seed, "batches"),
         settings_saved={**asdict(settings), **asdict(method), "layer": ",".join(layer_names(layer))},
-        checkpoint=None if checkpoint is None else Path(checkpoint),
+        checkpoint=path,
     )
     if run.checkpoint is not None:
         run.settings_saved["data"] = fingerprint(x, y, across)
     bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else None):
         torch.manual_seed(derive_seed(settings.seed, "dropout"))
-        run.resume()
+        if state is not None:
+            run.resume(state)
         if bar is None:
             _train(run, held_out, on_epoch)
         else:
             with bar:
                 _train(run, held_out, bar)
-    _warn_if_dead(model, x, layer)
+    _check_alive(run, sweep(model, _some(x), layer=layer))
     result = Fit(model, method, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds)
-    if test is not None:
+    if tested is not None:
         started = time.perf_counter()
-        result.test_loss, result.test_accuracy = evaluate(model, *as_tensors(test, "test", device))
+        result.test_loss, result.test_accuracy = evaluate(model, *tested)
         run.seconds["test"] = time.perf_counter() - started
     return result
 
 
-def _warn_if_dead(model: nn.Module, x: Tensor, layer: Layer) -> None:
+def _check_outputs(model: nn.Module, **parts: tuple[Tensor, Tensor] | None) -> None:
+    """Find out before training, not after it, whether the model takes the samples and knows the labels."""
+    for name, part in parts.items():
+        if part is None:
+            continue
+        outputs, largest = sweep(model, part[0][:1]).shape[1], int(part[1].max())
+        if outputs <= largest:
+            raise InputError(f"{name}: the label {largest} does not fit a model of {outputs} outputs.")
+
+
+def _some(rows: Tensor) -> Tensor:
+    """About a hundred rows, evenly spaced."""
+    return rows[:: max(1, len(rows) // 100)]
+
+
+def _check_alive(run: _Run, features: Tensor) -> None:
     """Say so if the features no longer depend on the input: a step was too large, though nothing is infinite."""
-    some = sweep(model, x[:: max(1, len(x) // 100)], layer=layer)
-    if len(some) > 1 and bool((some == some[0]).all()):
+    if run.epoch == 0 or len(features) < 2 or not bool((features == features[0]).all()):
+        return
+    words = "the features are the same for every sample, as when every ReLU is at zero, in epoch"
+    if run.regularizer is not None and run.regularizer.mu > _limit(run):
+        raise _divergence(run, words)
+    if run.epoch == run.settings.epochs:
         warnings.warn(
-            "the network has died: its features are the same for every sample, as when every ReLU is at zero. Lower "
-            "lr (or mu, where there is a penalty) and train again.",
+            f"the network has died: {words} {run.epoch - 1} (counted from 0). Lower lr and train again.",
             NumericalWarning,
             stacklevel=3,
         )
@@ -218,7 +244,10 @@ class _Run:
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """One epoch's batches (index, x, y), shuffled: the set is in memory, so it is indexed, not collated."""
         order = torch.randperm(len(self.x), generator=self.draw).to(self.x.device)
-        for index in torch.split(order, self.settings.batch_size):
+        pieces = list(torch.split(order, self.settings.batch_size))
+        if len(pieces) > 1 and len(pieces[-1]) == 1:  # one sample has no spread, which BatchNorm asks for
+            pieces[-2:] = [torch.cat(pieces[-2:])]
+        for index in pieces:
             yield index, self.x[index], self.y[index]
 
     def autocast(self) -> torch.autocast:
@@ -248,10 +277,9 @@ class _Run:
         }
         save_checkpoint(self.checkpoint, state)
 
-    def resume(self) -> None:
-        if self.checkpoint is None or not self.checkpoint.exists():
-            return
-        state = load_checkpoint(self.checkpoint, self.settings_saved)
+    def resume(self, state: dict[str, Any]) -> None:
+        assert self.checkpoint is not None
+        check_settings(state, self.settings_saved, self.checkpoint)
         if self.regularizer is not None:
             self.regularizer.load_state_dict(state["regularizer"])  # first: it says so if the data is another
         self.model.load_state_dict(state["model"])
@@ -288,6 +316,8 @@ def _update(run: _Run, regularizer: ManifoldRegularizer) -> None:
     with run.autocast():
         features = sweep(run.model, run.x, layer=run.layer) if regularizer.needs_sweep else None
     run.seconds["sweep"] += time.perf_counter() - started
+    if features is not None:
+        _check_alive(run, _some(features))
     try:
         update = regularizer.step(features)
     except InputError as error:  # the features overflowed
@@ -326,26 +356,30 @@ def _descend(run: _Run) -> Epoch:
     return Epoch(run.epoch, lr, float(loss_sum) / n, float(penalty_sum) / n, float(correct) / n)
 
 
-def _divergence(run: _Run) -> DivergenceError:
-    """Put the last good weights back, and say which of lr and mu to lower: mu, if SGD cannot follow the penalty."""
-    lr, momentum = run.settings.lr_at(run.epoch), run.settings.momentum
-    words = f"the loss is not finite in epoch {run.epoch} (counted from 0)."
-    limits = []
-    for weights in (run.first_weights, run.good_weights):
+def _limit(run: _Run) -> float:
+    """About the largest mu that SGD can follow, by the first weights and the last good ones."""
+    settings, limits, now = run.settings, [], copy.deepcopy(run.model.state_dict())
+    for weights in (run.first_weights or now, run.good_weights or now):
         run.model.load_state_dict(weights)
-        if run.regularizer is not None:
-            batch = run.settings.batch_size
-            limits.append(stable_mu(run.model, run.x, run.layer, run.settings.lr, momentum, batch))
-    limit = 0.0
-    if limits:  # the last weights count unless they have run away already
-        limit = min(limits) if min(limits) > limits[0] / 100 else limits[0]
-    if run.regularizer is not None and run.regularizer.mu > limit / 2:  # half: the curvature grows in training
+        limits.append(stable_mu(run.model, run.x, run.layer, settings.lr, settings.momentum, settings.batch_size))
+    run.model.load_state_dict(now)
+    # the last weights count unless they have run away already; half, since the curvature grows in training
+    return (min(limits) if min(limits) > limits[0] / 100 else limits[0]) / 2
+
+
+def _divergence(run: _Run, words: str = "the loss is not finite in epoch") -> DivergenceError:
+    """Put the last good weights back, and say which of lr and mu to lower: mu, if SGD cannot follow the penalty."""
+    words += f" {min(run.epoch, run.settings.epochs - 1)} (counted from 0)."
+    limit = _limit(run) if run.regularizer is not None else 0.0
+    if run.good_weights:
+        run.model.load_state_dict(run.good_weights)
+    if run.regularizer is not None and run.regularizer.mu > limit:
         words += (
-            f" Lower mu: it is {run.regularizer.mu:g}, and at lr {run.settings.lr:g} and momentum {momentum:g} "
-            f"this network follows the penalty only below about {limit / 2:.2g}."
+            f" Lower mu: it is {run.regularizer.mu:g}, and at lr {run.settings.lr:g} and momentum "
+            f"{run.settings.momentum:g} this network follows the penalty only below about {limit:.2g}."
         )
     else:
-        words += f" Lower lr: it is {lr:g}."
+        words += f" Lower lr: it is {run.settings.lr_at(run.epoch):g}."
     if run.checkpoint is not None and run.checkpoint.exists():
         words += f" The last good checkpoint is {run.checkpoint}."
     return DivergenceError(words)

@@ -6,9 +6,9 @@ switched off, so that a reader sees what the manifold adds to the proximal pull.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -72,8 +72,13 @@ class Method:
             raise InputError(f"weight_decay_w must be zero or above, got {self.weight_decay_w}.")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
+        for name, strength in (("weight_decay", "weight_decay_w"), ("dropout", "dropout")):
+            if self.name == name and getattr(self, strength) == 0:
+                raise InputError(f"the method {name} needs {strength} above zero.")
         if self.name in ("ldmnet", "control") and self.mu != "auto" and not self.mu > 0:
             raise InputError(f"the method {self.name} needs mu above zero, got {self.mu}.")
+        if self.name == "ldmnet" and self.lambda_tilde == 0:
+            raise InputError("the method ldmnet needs lambda_tilde above zero; with the graph off it is the control.")
         if self.name == "control" and self.lambda_tilde != 0:
             raise InputError("the control is the loop with the graph switched off: its lambda_tilde is zero.")
 
@@ -81,6 +86,11 @@ class Method:
     def torch_weight_decay(self) -> float:
         """What `torch.optim` calls weight_decay: the gradient of w |theta|^2 is 2 w theta."""
         return 2 * self.weight_decay_w
+
+    def as_saved(self, settings: Mapping[str, Any]) -> Method:
+        """This method with the numbers of a saved run in place of "auto"."""
+        saved = {name: settings.get(name, "auto") for name in ("mu", "lambda_tilde") if getattr(self, name) == "auto"}
+        return replace(self, **saved)
 
     def resolved(self, stable_mu: Callable[[], float]) -> Method:
         """This method with numbers in place of "auto", given what measures the largest stable mu."""
