@@ -1,16 +1,19 @@
+import io
 import json
 import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
-from ldmnet.records import Run, RunSettings, execute, sweep_runs
+from ldmnet.records import Run, RunSettings, execute, sweep_runs, unfinished
 from ldmnet.records.runs import training_data
 from ldmnet.training import Method, TrainSettings
 
@@ -98,6 +101,32 @@ def test_a_sweep_appends_records_once_and_skips_them_after(small_mnist, tmp_path
     assert [r["seed"] for r in records] == [0, 1]
     assert sweep_runs(runs, jobs=1, **where) == records
     assert len(where["results"].read_text().splitlines()) == 2
+
+
+def test_a_run_without_a_file_that_is_asked_for_is_run_again_and_its_record_stays(small_mnist, tmp_path):
+    where = {"runs_dir": tmp_path / "runs", "results": tmp_path / "mnist.jsonl", "data_dir": small_mnist}
+    run = run_of()
+    records = sweep_runs([run], **where)
+    folder = tmp_path / "runs" / run.settings.hash()
+    assert [file.name for file in folder.iterdir()] == ["record.json"]
+    again = partial(execute, keep_weights=True, snapshots=True)
+    files = ["model.safetensors", "snapshots.npz"]
+    assert unfinished([run], runs_dir=tmp_path / "runs", results=tmp_path / "mnist.jsonl") == []
+    assert unfinished([run], runs_dir=tmp_path / "runs", results=tmp_path / "mnist.jsonl", files=files) == [run]
+    assert sweep_runs([run], work=again, files=files, **where) == records
+    assert {file.name for file in folder.iterdir()} >= set(files)
+    assert len((tmp_path / "mnist.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_sweep_says_what_was_noted_of_the_data_of_earlier_runs(tmp_path):
+    run, screen = run_of(), io.StringIO()
+    record = {"table": run.table, "method": run.row, "hash": run.settings.hash(), "data_note": "half is missing"}
+    (tmp_path / "r.jsonl").write_text(json.dumps(record) + "\n")
+    sweep_runs([run], runs_dir=tmp_path, results=tmp_path / "r.jsonl", console=Console(file=screen))
+    assert screen.getvalue() == (
+        "1 of these runs were done before, and of their data it was noted: half is missing. To run them on other data, "
+        "name another --results and --runs-dir.\n"
+    )
 
 
 def test_a_new_field_at_its_default_leaves_the_hash_alone():

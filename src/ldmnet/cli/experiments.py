@@ -104,16 +104,21 @@ def reproduce(
 ) -> None:
     """Run the cells of one of the paper's tables; finished runs are skipped."""
     from ldmnet.paper import presets, vgg
-    from ldmnet.records import execute, format_table, sweep_runs, table_rows
+    from ldmnet.records import execute, format_table, sweep_runs, table_rows, unfinished
+    from ldmnet.records.runs import WEIGHTS
+    from ldmnet.records.snapshots import FILE
 
-    sweep = partial(sweep_runs, runs_dir=runs_dir, results=results / f"{table}.jsonl", data_dir=data_dir)
+    place, kept = results / f"{table}.jsonl", [FILE] if snapshots else []
+    sweep = partial(sweep_runs, runs_dir=runs_dir, results=place, data_dir=data_dir)
     if table == "vgg16":
         bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(methods or vgg.ROWS[1:], range(seeds))
-        records = sweep(bases, jobs=jobs or 1, work=partial(execute, keep_weights=True, snapshots=snapshots))
+        left = unfinished(runs, runs_dir=runs_dir, results=place, files=kept)  # they start from the bases' weights
+        work = partial(execute, keep_weights=True, snapshots=snapshots)
+        records = sweep(bases, jobs=jobs or 1, work=work, files=[*kept, WEIGHTS] if left else kept)
     else:
         sizes = integers(per_class, "--per-class")
         records, runs = [], presets.classification_runs(table, sizes, methods or presets.rows_of(table), range(seeds))
-    records += sweep(runs, jobs=jobs or cores(), work=partial(execute, snapshots=snapshots))
+    records += sweep(runs, jobs=jobs or cores(), work=partial(execute, snapshots=snapshots), files=kept)
     click.echo(format_table(table_rows(records, table), "md"))
 
 

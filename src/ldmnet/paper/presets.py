@@ -76,8 +76,8 @@ CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once valida
         "none": Choice(5),
         "weight_decay": Choice(5),
         "dropout": Choice(5),
-        "control": Choice(5, {"mu": "auto"}),
-        "ldmnet": Choice(5, RULE),
+        "control": Choice(5, {"mu": 0.5}),
+        "ldmnet": Choice(5, {"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0}),
     },
 }
 CHOSEN["digits5k"] = CHOSEN["mnist"]

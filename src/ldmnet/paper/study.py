@@ -122,7 +122,9 @@ CIFAR10_ONLY = (
     ),
 )
 SVHN_ONLY = (
-    Variation("mu and lambda_tilde 0.5, features alone", method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0}),
+    Variation("lambda_tilde x 5, features alone", method={"lambda_tilde": 0.5, "input_scale": 0.0}),
+    Variation("mu and lambda_tilde x 2, features alone", method={"mu": 1.0, "lambda_tilde": 0.2, "input_scale": 0.0}),
+    Variation("lr x 2, features alone", method={"input_scale": 0.0}, lr=2),
     Variation("lr x 2, by rule, features alone", method=FEATURES_ALONE, lr=2),
     Variation("control, lr x 2, mu by rule", method={"mu": "auto"}, lr=2, row="control"),
     Variation("DropOut, lr x 2", lr=2, row="dropout"),

@@ -23,6 +23,7 @@ from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratif
 from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
 from ldmnet.records.files import write_atomically
+from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
@@ -169,7 +170,8 @@ def execute(
     folder = runs_dir / settings.hash()
     done = folder / "record.json"
     weights = folder / WEIGHTS
-    if done.exists() and (weights.exists() or not keep_weights):
+    whole = (weights.exists() or not keep_weights) and ((folder / SNAPSHOTS).exists() or not snapshots)
+    if done.exists() and whole:
         return {**json.loads(done.read_text()), **_place(run)}
     start = start_weights(settings, runs_dir)
     data = training_data(settings, data_dir)

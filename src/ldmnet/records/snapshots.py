@@ -30,6 +30,7 @@ from ldmnet.training.history import Epoch
 from ldmnet.training.loop import Fit
 from ldmnet.training.progress import OnEpoch
 
+FILE = "snapshots.npz"
 FORMAT = 1
 SNAPSHOTS = 10  # beside the one before training
 POINTS = 300
@@ -212,13 +213,13 @@ class Trace:
                 self._taken |= self._kept_before(done)
         if done in self._due:
             self._taken[done] = take(self._model, self._points, self._layer)
-            write_snapshots(self._folder / "snapshots.npz", Snapshots(self._points, self._taken))
+            write_snapshots(self._folder / FILE, Snapshots(self._points, self._taken))
         if self._then is not None:
             self._then(epoch)
 
     def _kept_before(self, done: int) -> dict[int, Snapshot]:
         try:
-            old = read_snapshots(self._folder / "snapshots.npz")
+            old = read_snapshots(self._folder / FILE)
         except (DataError, OSError):
             return {}
         same = old.points.names == self._points.names

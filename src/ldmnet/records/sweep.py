@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
@@ -42,6 +43,7 @@ def sweep_runs(
     jobs: int = 1,
     console: Console | None = None,
     work: Callable[..., Record] = execute,
+    files: Sequence[str] = (),
 ) -> list[Record]:
     """Run what is not yet recorded, and return the records of all, in the runs' order.
 
@@ -53,11 +55,21 @@ def sweep_runs(
         jobs: processes side by side.
         console: where the progress goes.
         work: what runs one of them, called as `execute` is; a function of a module, since processes are spawned.
+        files: what a run's folder must hold; a recorded run without it is run again, and its record stays.
     """
     console = console or Console(stderr=True)
-    recorded = {_key(r): r for r in read_records([results], ("table", "method", "hash"))} if results.exists() else {}
-    found = {_run_key(run): recorded[_run_key(run)] for run in runs if _run_key(run) in recorded}
-    todo = [run for run in runs if _run_key(run) not in found]
+    recorded = _recorded(results)
+    todo = unfinished(runs, runs_dir=runs_dir, results=results, files=files)
+    found = {key: recorded[key] for key in map(_run_key, runs) if key in recorded}
+    for note, count in Counter(record.get("data_note") for record in found.values()).items():
+        if note:  # the settings do not say which files there were
+            console.print(
+                f"{count} of these runs were done before, and of their data it was noted: {note}. To run them on other "
+                "data, name another --results and --runs-dir.",
+                soft_wrap=True,
+                highlight=False,
+                markup=False,
+            )
     total = sum(run.settings.train.epochs for run in todo)
     progress = Progress(
         TextColumn("[bold]{task.description}"),
@@ -75,7 +87,7 @@ def sweep_runs(
         progress,
         ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=(counter,)) as pool,
     ):
-        task = progress.add_task(f"{len(todo)} runs ({len(found)} done before)", total=total)
+        task = progress.add_task(f"{len(todo)} runs ({len(runs) - len(todo)} done before)", total=total)
         waiting: dict[Future[Record], JobT] = {}
         queue = list(todo)
         try:
@@ -88,14 +100,32 @@ def sweep_runs(
                 for future in finished:
                     run = waiting.pop(future)
                     record = future.result()
-                    append_record(results, record)
-                    found[_run_key(run)] = record
-                    console.print(_line(record, len(found), len(runs)), highlight=False)
+                    if _run_key(run) not in found:
+                        append_record(results, record)
+                        found[_run_key(run)] = record
+                    done = len(runs) - len(queue) - len(waiting)
+                    console.print(_line(record, done, len(runs)), highlight=False)
         except BaseException:
             for process in (pool._processes or {}).values():  # a cut run goes on from its checkpoint
                 process.terminate()
             raise
     return [found[_run_key(run)] for run in runs]
+
+
+def unfinished(runs: Sequence[JobT], *, runs_dir: Path, results: Path, files: Sequence[str] = ()) -> list[JobT]:
+    """The runs that a sweep would run: those without a record, or without a file that their folder must hold."""
+    recorded = _recorded(results)
+
+    def lacks(run: JobT) -> bool:
+        return any(not (runs_dir / run.settings.hash() / file).exists() for file in files)
+
+    return [run for run in runs if _run_key(run) not in recorded or lacks(run)]
+
+
+def _recorded(results: Path) -> dict[tuple[str, str, str], Record]:
+    if not results.exists():
+        return {}
+    return {_key(record): record for record in read_records([results], ("table", "method", "hash"))}
 
 
 def _start(counter: Synchronized[int]) -> None:
