@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -236,6 +237,32 @@ def test_a_run_in_a_file_and_in_its_own_folder_is_one(tmp_path, comparison):
     (group,) = groups_of(runs)
     assert group.title == "mnist, 50 images a class"
     assert [len(series.runs) for series in group.series] == [2]
+
+
+def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
+    records = [json.loads(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
+    others = [
+        {**r, "key": "x" + r["key"], "data": "another", "accuracy": 1.0} for r in records if r["method"] == "none"
+    ]
+    path = tmp_path / "comparison" / "records.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(r) + "\n" for r in [*records, *others]))
+    first, second = groups_of(collect([path]))
+    assert {run.record["accuracy"] for run in second.runs} == {1.0}
+    assert 1.0 not in {run.record["accuracy"] for run in first.runs}
+    assert first.title != second.title
+
+
+def test_the_last_settings_count_whatever_the_folders_are_called(tmp_path):
+    for number, (name, lr) in enumerate((("b", 0.3), ("a", 0.1))):
+        record = make_record()
+        record["settings"] = {**record["settings"], "pixel_scale": lr}
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "record.json").write_text(json.dumps({**record, "hash": name, "seed": number}))
+        os.utime(folder / "record.json", (number, number))
+    (group,) = groups_of(collect([tmp_path / "runs"]))
+    assert [run.record["hash"] for run in group.runs] == ["a"]
 
 
 def test_runs_of_train_stand_side_by_side(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ldmnet.data.faces import load_match_table, read_match_npz, two_sensor_digits
+from ldmnet.data.faces import load_match_table, read_match_npz, save_match_npz, two_sensor_digits
 from ldmnet.data.modalities import MatchTable, standardised, two_modalities
 from ldmnet.errors import DataError, InputError
 from words import exactly
@@ -70,6 +70,8 @@ def test_training_rows_alone_decide_mean_and_scale(tmp_path):
         ({"modality": None}, f"{{path}} lacks the arrays modality; it has x, identity. {ADVICE}"),
         ({"x": np.ones(6)}, "{path}: x must be numbers of shape (n, ...) with n at least 1, got float64 (6,)."),
         ({"x": np.ones((5, 2))}, "{path}: x has 5 rows but identity has shape (6,)."),
+        ({"x": np.array(1.0)}, "{path}: x has 0 rows but identity has shape (6,)."),
+        ({"enrolled": np.array(["True"] * 6)}, "{path}: enrolled must be true or false (1 or 0) in every row."),
         ({"modality": np.zeros(6)}, "{path}: modality must have two values, got 1: 0.0."),
         ({"modality": np.arange(6) % 3}, "{path}: modality must have two values, got 3: 0, 1, 2."),
         ({"split": np.array(["train"] * 5 + ["dev"])}, "{path}: split must hold train, test, gallery, probe, got dev."),
@@ -89,6 +91,18 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, changes, words):
     path = save(tmp_path / "a.npz", **changes)
     with pytest.raises(DataError, match=exactly(words.format(path=path))):
         read_match_npz(path)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", np.longdouble, np.int16])
+def test_numbers_of_any_kind_are_read(tmp_path, dtype):
+    x = np.arange(24).reshape(6, 4)
+    assert read_match_npz(save(tmp_path / "a.npz", x=x.astype(dtype))).x.tolist() == x.tolist()
+
+
+def test_people_whose_names_are_numbers_stay_apart(tmp_path):
+    table = read_match_npz(save(tmp_path / "a.npz", identity=np.array(["1", "01"] * 3)))
+    save_match_npz(table, tmp_path / "b.npz")
+    assert read_match_npz(tmp_path / "b.npz").people == ("01", "1")
 
 
 def test_a_modality_that_is_not_there_and_a_file_that_is_not_there(tmp_path):

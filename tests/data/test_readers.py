@@ -323,6 +323,15 @@ def test_csv_without_a_header_whose_classes_are_called_as_label_columns_are(tmp_
     assert (len(x), y.tolist(), names) == (4, [1, 0, 1, 0], ["n", "y"])
 
 
+def test_csv_with_the_row_numbers_of_pandas_is_refused(tmp_path):
+    path = table(tmp_path, ",width,species\n0,1.5,a\n1,2.5,a\n2,1.7,b\n")
+    words = (
+        "column 1 has no name, as that of pandas' row numbers. Save the table without it (index=False), or give it a"
+    )
+    with pytest.raises(DataError, match=says(f"{path}: {words} name.")):
+        read_csv(path)
+
+
 def test_csv_with_numbers_for_names_is_not_guessed_at(tmp_path):
     path = table(tmp_path, "0,1,species\n1,2,u\n3,4,v\n5,6,u\n7,8,v\n")
     with pytest.raises(DataError, match="'species' ends the first row and no other"):

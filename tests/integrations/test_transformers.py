@@ -35,7 +35,20 @@ def rows(labels="labels"):
     return [{"values": v, labels: int(c), "a_note": "kept out"} for v, c in zip(x, y, strict=True)]
 
 
-def trainer(folder, kind=ManifoldTrainer, *, dataset=None, settings=None, groups=None, inputs=None, **options):
+NOTHING = object()
+
+
+def trainer(
+    folder,
+    kind=ManifoldTrainer,
+    *,
+    dataset=None,
+    settings=None,
+    groups=None,
+    inputs=None,
+    data_collator=None,
+    **options,
+):
     arguments = TrainingArguments(
         str(folder),
         **{"num_train_epochs": 4, "per_device_train_batch_size": 10, "save_strategy": "no", **options},
@@ -49,8 +62,9 @@ def trainer(folder, kind=ManifoldTrainer, *, dataset=None, settings=None, groups
         train_sampling_strategy="sequential",
     )
     ours = {"layer": "net.features", "settings": settings or SETTINGS, "groups": groups, "inputs": inputs}
-    dataset = rows() if dataset is None else dataset
-    return kind(Model(), arguments, train_dataset=dataset, **(ours if kind is not Trainer else {}))
+    dataset = None if dataset is NOTHING else rows() if dataset is None else dataset
+    ours = ours if kind is not Trainer else {}
+    return kind(Model(), arguments, train_dataset=dataset, data_collator=data_collator, **ours)
 
 
 def weights(trained):
@@ -133,6 +147,56 @@ def test_a_checkpoint_without_the_state_is_refused(tmp_path):
         trainer(tmp_path).train(resume_from_checkpoint=True)
 
 
+def test_the_sweep_does_not_take_the_place_of_the_evaluation(tmp_path):
+    workers = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    trained = trainer(tmp_path, num_train_epochs=1, **workers)
+    trained.eval_dataset = rows()[:5]
+    trained.train()
+    assert sum(len(batch["labels"]) for batch in trained.get_eval_dataloader()) == 5
+
+
+def test_a_collator_that_keeps_what_it_knows(tmp_path):
+    def collate(batch):
+        assert all(set(row) <= {"values", "labels", "a_note"} for row in batch)
+        return {
+            "values": torch.stack([row["values"] for row in batch]),
+            "labels": torch.tensor([row["labels"] for row in batch]),
+        }
+
+    plain, own = trainer(tmp_path), trainer(tmp_path, data_collator=collate)
+    plain.train()
+    own.train()
+    assert torch.equal(weights(own), weights(plain))
+
+
+def test_a_trainer_that_only_evaluates(tmp_path):
+    made = trainer(tmp_path, dataset=NOTHING)
+    assert made.evaluate(rows())["eval_loss"] > 0
+    with pytest.raises(InputError, match=exactly("there is nothing to train on: pass train_dataset=.")):
+        made.train()
+
+
+def test_a_batch_without_its_numbers_is_refused(tmp_path):
+    made = trainer(tmp_path)
+    made.data_collator = lambda batch: {
+        "values": torch.stack([row["values"] for row in batch]),
+        "labels": torch.tensor([row["labels"] for row in batch]),
+    }
+    made.swept_features = lambda: torch.zeros(40, 8)
+    with pytest.raises(InputError, match="a batch came without sample_index"):
+        made.train()
+
+
+def test_a_search_keeps_the_state_in_each_trials_folder(tmp_path):
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    made = trainer(tmp_path, num_train_epochs=1, save_strategy="epoch")
+    made.eval_dataset, made.model_init = rows(), lambda trial: Model()
+    made.hyperparameter_search(
+        lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 0.01, 0.02)}, backend="optuna", n_trials=1
+    )
+    assert (tmp_path / "run-0" / "checkpoint-4" / "ldmnet.pt").exists()
+
+
 def test_labels_are_found_or_asked_for(tmp_path):
     assert trainer(tmp_path, dataset=rows("label"))._groups.tolist() == [i % 3 for i in range(40)]
     words = "the rows have values, sort, a_note and no labels. Pass groups=, the class of every row."
@@ -145,3 +209,6 @@ def test_samples_left_out_of_the_sweep_are_counted(tmp_path):
     words = "7 of 40 training samples were left out of the sweep. Set dataloader_drop_last=False."
     with pytest.raises(InputError, match=exactly(words)):
         trainer(tmp_path, dataloader_drop_last=True, per_device_eval_batch_size=33).train()
+    vectors = [{**row, "labels": [0, 1]} for row in rows()]
+    with pytest.raises(InputError, match="a row's labels are not one whole number"):
+        trainer(tmp_path, dataset=vectors)

@@ -1,5 +1,7 @@
 """A small made-up tree in exactly the layout of CASIA NIR-VIS 2.0."""
 
+import os
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -7,6 +9,7 @@ from click.testing import CliRunner
 from ldmnet.cli import main
 from ldmnet.errors import DataError, InputError
 from ldmnet.matching.casia import read_casia, read_lists
+from ldmnet.paper import faces
 from ldmnet.records import read_records
 from words import exactly
 
@@ -140,3 +143,13 @@ def test_the_command_runs_a_fold(tree, tmp_path):
     (record,) = read_records([tmp_path / "results" / "casia.jsonl"])
     assert (record["seed"], record["n_gallery"], record["n_test"], record["paper"]) == (1, 2, 4, None)
     assert "probes (NIR) against a gallery of 2 (VIS)" in " ".join(result.output.split())
+    os.utime(next(tree.rglob("*.jpg")), (0, 0))  # another picture: the run is made anew
+    faces._fingerprint.cache_clear()  # as in a new process
+    CliRunner().invoke(main, [str(word) for word in words])
+    assert len(read_records([tmp_path / "results" / "casia.jsonl"])) == 2
+
+
+def test_settings_are_not_tuned_on_what_is_tested(tree):
+    result = CliRunner().invoke(main, ["faces", "--casia", str(tree), "--fold", "dev", "--tune"])
+    assert result.exit_code == 2
+    assert "--tune goes with folds 1 to 10" in result.output

@@ -40,9 +40,9 @@ def test_every_method_has_a_grid_around_its_default():
     for row in METHODS:
         grid = faces.grid(row, 200)
         assert len(set(grid)) == len(grid)
-        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row in ("none", "low_rank") else 6)
+        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row == "low_rank" else 5 if row == "none" else 10)
         if row not in (*faces.NOT_TUNED, "low_rank"):
-            assert {settings.train.lr for settings in grid} >= {0.03, 0.1, 0.3}
+            assert {settings.train.lr for settings in grid} == {0.01, 0.03, 0.1, 0.3, 1.0}
         if row in faces.NOT_TUNED:
             assert grid == [faces.default_embedding(row)]
     printed = faces.default_embedding("ldmnet")
@@ -101,7 +101,7 @@ def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
     def sweep(self, runs, name, console):
         assert name == "yaleb_tuning"
         assert {run.settings.split for run in runs} == {0, 1, 2}
-        score = {0.1: 60.0, 0.03: 50.0, 0.3: 40.0, 0.01: 30.0}
+        score = {0.1: 60.0, 0.03: 50.0, 0.3: 40.0, 0.01: 30.0, 1.0: 20.0}
         records = [{"accuracy": score[run.settings.train.lr] + run.settings.split} for run in runs]
         for record, run in zip(records, runs, strict=True):
             if run.settings.train.lr in bad:
@@ -114,7 +114,7 @@ def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
     bad = (0.1,)
     choice = faces.tune(what, ["none"])["none"]
     assert (choice.embedding.train.lr, choice.selection, choice.val_accuracy) == (0.03, "validation", 51)
-    bad = (0.1, 0.03, 0.3, 0.01)
+    bad = (0.1, 0.03, 0.3, 0.01, 1.0)
     with pytest.raises(DivergenceError, match=exactly(
         "every setting tried for none, dropout diverged. Leave them out with --methods."
     )):  # fmt: skip

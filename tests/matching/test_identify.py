@@ -87,6 +87,12 @@ def test_collapsed_features_identify_nobody():
         assert result.rank1 == 0
 
 
+def test_rounding_does_not_break_a_tie():
+    same = torch.randn(1, 128, generator=torch.Generator().manual_seed(0))
+    result = identify(same.expand(37, -1), torch.arange(37) % 13, same.expand(13, -1).clone(), torch.arange(13))
+    assert result.rank1 == 0
+
+
 def test_zero_vectors_have_cosine_zero():
     assert cosine_similarity(torch.zeros(1, 3), torch.ones(1, 3)).tolist() == [[0.0]]
 

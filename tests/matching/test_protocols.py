@@ -83,10 +83,14 @@ def test_a_given_split_is_followed():
     assert people_of(table, fold.train) == {0, 1}
     assert people_of(table, fold.gallery) == people_of(table, fold.probe) == {2, 3}
     assert (len(fold.gallery), len(fold.probe)) == (2, 6)
-    explicit = list(split)
-    explicit[6], explicit[18] = "gallery", "probe"
+    explicit = ["probe" if says == "test" else says for says in split]
+    explicit[6] = "gallery"
     fold = given_split(replace(table, split=tuple(explicit)))
-    assert (fold.gallery.tolist(), fold.probe.tolist()) == ([6], [18])
+    probes = [row for row, says in enumerate(split) if says == "test" and row != 6]
+    assert (fold.gallery.tolist(), fold.probe.tolist()) == ([6], probes)
+    explicit[18] = "test"
+    with pytest.raises(InputError, match="split says test in some rows and gallery or probe in others"):
+        given_split(replace(table, split=tuple(explicit)))
     shared = ["train" if row % 3 else "test" for row in range(len(split))]
     assert given_split(replace(table, split=tuple(shared))).note() == "4 people both train and are tested"
 

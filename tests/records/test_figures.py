@@ -33,12 +33,21 @@ def test_error_figure_needs_records(tmp_path):
     record = {
         "table": "mnist",
         "method": "ldmnet",
+        "seed": 0,
+        "per_class": 50,
         "n_train": 500,
         "accuracy": 95.0,
         "test_loss": 0.2,
         "train_loss": 0.1,
     }
-    path = error_figure([record, {**record, "n_train": 1000}], "mnist", tmp_path / "figure.png")
+    more = {**record, "per_class": 100, "n_train": 1000}
+    path = error_figure([record, more, {**more, "method": "dropout_tuned"}], "mnist", tmp_path / "figure.png")
     assert path.read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(DataError, match=r"^there are no records of a table 'svhn' to draw\.$"):
-        error_figure([record], "svhn", path)
+    for records in (
+        [{**record, "table": "svhn"}],  # another table's
+        [{**record, "accuracy": None}],  # it diverged
+        [{**record, "method": "a variation"}],
+        [{key: value for key, value in record.items() if key != "test_loss"}],  # matching has none
+    ):
+        with pytest.raises(DataError, match="there are no records of a table 'mnist' with a test loss"):
+            error_figure(records, "mnist", path)

@@ -45,6 +45,29 @@ def test_a_seed_that_ran_twice_counts_once():
     assert (row.mean, row.seeds) == (60.0, 1)
 
 
+def with_settings(found, **settings):
+    return {**found, "settings": {"seed": found["seed"], "train": {"lr": 0.1, "epochs": 300, **settings}}}
+
+
+def test_runs_with_other_settings_than_the_last_are_left_out():
+    old = [with_settings(record("ldmnet", seed, 50.0), lr=0.3) for seed in (0, 1, 2)]
+    new = [with_settings(record("ldmnet", seed, 60.0 + seed)) for seed in (0, 1)]
+    (row,) = table_rows([*old, *new], "mnist")
+    assert (row.mean, row.seeds) == (60.5, 2)
+    added_later = with_settings(record("ldmnet", 2, 62.0), precision="float32")
+    (row,) = table_rows([*old, *new, added_later], "mnist")  # what older records do not name is no difference
+    assert (row.mean, row.seeds) == (61.0, 3)
+
+
+def test_a_run_of_matching_that_diverged_is_no_number():
+    bad = {**record("ldmnet", 1, 10.0), "diverged": "the loss is not finite."}
+    rows = table_rows([record("ldmnet", 0, 50.0), bad], "mnist")
+    assert (rows[0].mean, rows[0].seeds) == (None, 2)
+    others = [record("dropout", seed, 40.0) for seed in (0, 1)]
+    assert "over dropout" in format_leads([record("ldmnet", 0, 50.0), bad, *others], "mnist").splitlines()[0]
+    assert len(format_leads([record("ldmnet", 0, 50.0), bad, *others], "mnist").splitlines()) == 2
+
+
 def test_json_has_the_agreed_keys_and_nulls():
     rows = json.loads(format_table(table_rows(RECORDS, "mnist"), "json"))
     keys = ["table", "per_class", "method", "mean", "std", "seeds", "n_test", "selection", "paper"]

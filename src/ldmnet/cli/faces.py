@@ -95,7 +95,9 @@ def faces(
         raise click.UsageError("--features goes with --casia; put other descriptors in FILE.npz as x.")
     if study and demo:
         raise click.UsageError("--study needs a TABLE, a FILE.npz or --casia DIR.")
-    console, rows = Console(), methods or METHODS
+    if casia is not None and fold == "dev" and tune:
+        raise click.UsageError("--fold dev is what settings are tuned on: --tune goes with folds 1 to 10.")
+    console, rows = Console(), tuple(dict.fromkeys(methods or METHODS))
     for row in rows:
         experiments.default_embedding(row)  # an unknown one ends here
     if demo:
@@ -105,7 +107,7 @@ def faces(
     else:
         where: dict[str, Any] = {"runs_dir": runs_dir, "results": results, "jobs": jobs or cores()}
         what = experiments.Matching(
-            **_what(source, casia, fold, gallery, splits or 10, data_dir), **where, features=features,
+            **_what(source, casia, features, fold, gallery, splits or 10, data_dir), **where, features=features,
             epochs=epochs or experiments.EPOCHS, precision=precision,
         )  # fmt: skip
         if study:
@@ -121,7 +123,13 @@ def faces(
 
 
 def _what(
-    source: str | None, casia: Path | None, fold: str, gallery: str | None, splits: int, data_dir: str | None
+    source: str | None,
+    casia: Path | None,
+    features: Path | None,
+    fold: str,
+    gallery: str | None,
+    splits: int,
+    data_dir: str | None,
 ) -> dict[str, Any]:
     """Table, data, splits and place of what is matched."""
     from ldmnet.data.faces import read_match_npz
@@ -132,7 +140,8 @@ def _what(
         if fold not in (*FOLDS, "all"):
             raise click.BadParameter(f"--fold is 1 to 10, dev or all, got {fold}.")
         folds = range(1, 11) if fold == "all" else [FOLDS.index(fold)]
-        return {"table": "casia", "data": "casia", "splits": folds, "data_dir": casia}
+        name = "casia" if features is None else f"casia-{features.stem}"
+        return {"table": name, "data": "casia", "splits": folds, "data_dir": casia}
     if source in TABLES:
         return {"table": source, "data": source, "splits": range(splits), "data_dir": data_dir}
     assert source is not None

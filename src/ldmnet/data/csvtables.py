@@ -54,6 +54,7 @@ def read_table(path: str | Path, label: str | None = None) -> Table:
     """As `read_csv`, with the names of the columns."""
     lines, separator, first = _lines(path)
     names = first if _is_header(lines, separator, first, label, path) else None
+    _check_names(names, path)
     return _parse(lines, separator, names, len(first), _label_column(names, label, len(first), path), path)
 
 
@@ -69,6 +70,7 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
     lines, separator, first = _lines(path)
     named = columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width])))
     if columns is not None and named:
+        _check_names(first, path)
         lost = [name for name in columns if name not in first]
         if lost:
             raise DataError(
@@ -100,6 +102,15 @@ def _lines(path: str | Path) -> tuple[list[str], str, list[str]]:
         raise DataError(f"{path} is empty.")
     separator = max(",;\t", key=lines[0].count)
     return lines, separator, _cells(lines[0], separator)
+
+
+def _check_names(names: Sequence[str] | None, path: str | Path) -> None:
+    """Refuse a column without a name: it holds the numbers of the rows, and in a sorted table they tell the class."""
+    if names is not None and "" in names:
+        raise DataError(
+            f"{path}: column {names.index('') + 1} has no name, as that of pandas' row numbers. Save the table without "
+            "it (index=False), or give it a name."
+        )
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -63,12 +63,15 @@ def read_match_npz(path: str | Path, gallery: str | None = None, describe: Descr
     """
     advice = "Save it with np.savez(path, x=x, identity=who, modality=how), all samples of one shape."
     arrays = read_npz_arrays(path, ("x", "identity", "modality"), advice)
-    x, n = arrays["x"], len(arrays["x"])
+    x = arrays["x"]
+    n = len(x) if x.ndim else 0
     for name in ("identity", "modality", "split", "enrolled"):
         if name in arrays and arrays[name].shape != (n,):
             raise DataError(f"{path}: x has {n} rows but {name} has shape {arrays[name].shape}.")
         if name in arrays and arrays[name].dtype.kind == "f" and np.isnan(arrays[name]).any():
             raise DataError(f"{path}: {name} is NaN in {int(np.isnan(arrays[name]).sum())} of {n} rows. Name them all.")
+    if "enrolled" in arrays and not np.isin(arrays["enrolled"], (0, 1)).all():
+        raise DataError(f"{path}: enrolled must be true or false (1 or 0) in every row.")
     if x.ndim < 2 or n == 0 or x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x must be numbers of shape (n, ...) with n at least 1, got {x.dtype} {x.shape}.")
     kinds, modality = np.unique(arrays["modality"], return_inverse=True)
@@ -99,7 +102,7 @@ def read_match_npz(path: str | Path, gallery: str | None = None, describe: Descr
 def save_match_npz(table: MatchTable, path: str | Path) -> None:
     """Write a table as an .npz file that `read_match_npz` reads; numbers as identities stay numbers, in their order."""
     people = np.array(table.people)
-    if all(name.isdigit() for name in table.people):
+    if all(name.isdigit() and str(int(name)) == name for name in table.people):
         people = people.astype(np.int64)
     arrays = {
         "x": table.x.numpy(),

@@ -122,7 +122,8 @@ def as_inputs(x: NDArray[Any], name: str, describe: Describe | None = None) -> T
         )
     if describe is not None:
         return describe(x)
-    return standardised(x) if x.ndim > 2 else torch.as_tensor(x).float()
+    x = x.astype(np.float32)  # whatever the order of its bytes
+    return standardised(x) if x.ndim > 2 else torch.from_numpy(x)
 
 
 def read_npz_arrays(path: str | Path, needed: Sequence[str], advice: str = "") -> Mapping[str, NDArray[Any]]:

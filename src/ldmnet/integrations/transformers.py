@@ -64,15 +64,19 @@ class ManifoldMixin:
         named_layer(self.model, layer)
         self.layer = layer
         self.model_accepts_loss_kwargs = False  # a mean over the batch, which accumulation divides like the penalty
-        n = len(self.train_dataset)
         self._settings = dict(settings) if inputs is not None else {**settings, "input_scale": 0.0}
-        self._inputs = torch.zeros(n, 1) if inputs is None else inputs
+        self.add_callback(_Updates(self))
+        if self.train_dataset is None:  # to evaluate only
+            return
+        self._inputs = torch.zeros(len(self.train_dataset), 1) if inputs is None else inputs
         self._groups = _labels(self.train_dataset) if groups is None else groups
         self.train_dataset = _IndexedRows(self.train_dataset)
-        self.add_callback(_Updates(self))
+        self.data_collator = _IndexedCollator(self.data_collator)
 
     def train(self: Any, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """Train as the Trainer does; a checkpoint brings the regulariser's state with it."""
+        if self.train_dataset is None:
+            raise InputError("there is nothing to train on: pass train_dataset=.")
         self.regularizer = ManifoldRegularizer(self._inputs.to(self.args.device), self._groups, **self._settings)
         if resume_from_checkpoint:
             last = resume_from_checkpoint is True
@@ -86,6 +90,10 @@ class ManifoldMixin:
     def compute_loss(self: Any, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
         """The Trainer's loss, plus the penalty when training."""
         index = inputs.pop(INDEX, None)
+        if index is None and model.training:
+            raise InputError(
+                f"a batch came without {INDEX}. Do not change the Trainer's data set or collator afterwards."
+            )
         if index is None or not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)  # type: ignore[misc]
         with tapped(self.model, self.layer) as features:
@@ -101,7 +109,7 @@ class ManifoldMixin:
         out: Tensor | None = None
         found = torch.zeros(len(self.train_dataset), dtype=torch.bool)
         with evaluating(self.model), tapped(self.model, self.layer) as features:
-            for batch in self.get_eval_dataloader(self.train_dataset):
+            for batch in self.get_test_dataloader(self.train_dataset):  # that for evaluation would be kept
                 batch = self._prepare_inputs(batch)
                 index = batch.pop(INDEX)
                 self.model(**batch)
@@ -116,6 +124,13 @@ class ManifoldMixin:
             )
         return out
 
+    def _save_checkpoint(self: Any, model: Any, trial: Any, *args: Any, **options: Any) -> None:
+        """The Trainer's checkpoint, and the regulariser's state in it."""
+        super()._save_checkpoint(model, trial, *args, **options)  # type: ignore[misc]
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            torch.save(self.regularizer.state_dict(), folder / STATE)
+
     def _set_signature_columns_if_needed(self: Any) -> None:
         """Keeps the index among the columns that reach `compute_loss`."""
         super()._set_signature_columns_if_needed()  # type: ignore[misc]
@@ -128,7 +143,7 @@ class ManifoldTrainer(ManifoldMixin, Trainer):
 
 
 class _Updates(TrainerCallback):
-    """Steps the regulariser before an epoch, and writes its state beside every checkpoint."""
+    """Steps the regulariser before an epoch."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -137,10 +152,6 @@ class _Updates(TrainerCallback):
         regularizer: ManifoldRegularizer = self._trainer.regularizer
         if step_is_missing(regularizer, int(state.epoch + 1e-6)):
             regularizer.step(self._trainer.swept_features())
-
-    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-        torch.save(self._trainer.regularizer.state_dict(), folder / STATE)
 
 
 class _IndexedRows(Dataset[dict[str, Any]]):
@@ -156,9 +167,26 @@ class _IndexedRows(Dataset[dict[str, Any]]):
         return {**self._rows[index], INDEX: index}
 
 
+class _IndexedCollator:
+    """A collator that takes the rows' numbers past another one, which may keep what it knows only."""
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+
+    def __call__(self, rows: list[Any]) -> Any:
+        if not rows or not isinstance(rows[0], Mapping) or INDEX not in rows[0]:
+            return self._collate(rows)
+        batch = self._collate([{key: value for key, value in row.items() if key != INDEX} for row in rows])
+        batch[INDEX] = torch.tensor([row[INDEX] for row in rows])
+        return batch
+
+
 def _labels(rows: Any) -> Tensor:
     first = rows[0]
     key = next((key for key in ("labels", "label") if key in first), None)
     if key is None:
         raise InputError(f"the rows have {', '.join(first)} and no labels. Pass groups=, the class of every row.")
-    return torch.as_tensor([int(rows[i][key]) for i in range(len(rows))])
+    try:
+        return torch.as_tensor([int(rows[i][key]) for i in range(len(rows))])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"a row's {key} are not one whole number. Pass groups=, the class of every row.") from error

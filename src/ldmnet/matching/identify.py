@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from ldmnet.errors import InputError
 
 FALSE_ACCEPT_RATES = (0.01, 0.001)
+TIE = 1e-12  # cosines that are nearer to each other differ by rounding only
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ def identify(
     best = similarity.new_full((len(probes), len(people)), -torch.inf)
     best.scatter_reduce_(1, column.expand_as(similarity), similarity, "amax")  # a person's best image
     own = best[known].gather(1, torch.searchsorted(people, probe_identity[known])[:, None])
-    rank = (best[known] >= own).sum(1) - 1  # its own is among them
+    rank = (best[known] >= own - TIE).sum(1) - 1  # its own is among them
     cmc = torch.bincount(rank, minlength=len(people)).double().cumsum(0) / len(rank)
     genuine = probe_identity[:, None] == gallery_identity
     return Identification(

@@ -86,6 +86,8 @@ def given_split(table: MatchTable, seed: int = 0) -> Fold:
     rows = {name: _rows(table, [s == name for s in table.split]) for name in ("train", "test", "gallery", "probe")}
     if len(rows["train"]) == 0:
         raise InputError(f"{table.name}: no row of split says train.")
+    if len(rows["test"]) and (len(rows["gallery"]) or len(rows["probe"])):
+        raise InputError(f"{table.name}: split says test in some rows and gallery or probe in others. Use one way.")
     if len(rows["gallery"]) or len(rows["probe"]):
         gallery, probe = rows["gallery"], rows["probe"]
     else:

@@ -28,7 +28,7 @@ from ldmnet.training.methods import Method
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
 TUNING_SPLITS = 3
-LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3)
+LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3, 0.01, 1.0)
 CONTROL_MU = (5.0, 20.0)
 MU, STRENGTH = 5.0, 1.0  # of LDMNet, tuned
 STRENGTHS = (STRENGTH, 5.0)
@@ -68,14 +68,14 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
 
 
 def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
-    """The settings that a row's are chosen from: for a network three learning rates and two strengths."""
+    """The settings that a row's are chosen from: for a network five learning rates and two strengths."""
     start = default_embedding(row, epochs)
     if row in NOT_TUNED:
         return [start]
     if row == "low_rank":
         return [replace(start, dimensions=d, step_size=s) for d in (200, 400) for s in (0.01, 0.03)]
     if row == "none":
-        return [replace(start, train=face_training(epochs, lr)) for lr in (*LEARNING_RATES, 0.01)]
+        return [replace(start, train=face_training(epochs, lr)) for lr in LEARNING_RATES]
     methods = {
         "weight_decay": [Method("weight_decay", weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
         "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT)],
@@ -120,7 +120,7 @@ class Matching:
 
     def settings(self, split: int, embedding: EmbeddingSettings, *, validates: bool = False) -> MatchSettings:
         """A run's settings."""
-        user_file = self.features if self.data == "casia" else self.data_dir if self.data == "npz" else None
+        user_file = self.features or self.data_dir if self.data in ("casia", "npz") else None
         return MatchSettings(
             self.data,
             split,
@@ -236,7 +236,12 @@ def _printed(row: str) -> float | None:
 
 @lru_cache
 def _fingerprint(path: Path) -> str:
+    """Of a file's content, or of a folder's files by name, size and time."""
     try:
+        if path.is_dir():
+            files = [(str(file.relative_to(path)), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+            listed = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
+            return hashlib.sha256(repr(listed).encode()).hexdigest()[:12]
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -79,6 +79,11 @@ CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once valida
         "control": Choice(5, {"mu": 0.5}),
         "ldmnet": Choice(5, {"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0}),
     },
+    "svhn": {
+        "dropout": Choice(2),
+        "control": Choice(),  # as printed: nothing that was tried was better
+        "ldmnet": Choice(method={"input_scale": 0.0}),
+    },
 }
 CHOSEN["digits5k"] = CHOSEN["mnist"]
 

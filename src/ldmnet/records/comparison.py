@@ -85,14 +85,14 @@ def compare_methods(
             if key not in done:
                 on_epoch = on_run(method, split) if on_run else None
                 trace = traces / key if traces is not None and split == 0 else None
-                done[key] = _record(samples, run, split, key, on_epoch, trace)
+                done[key] = _record(samples, run, split, key, data, on_epoch, trace)
                 append_record(records, done[key])
             found.append({**done[key], "split": split})  # it may come from a comparison that began at another seed
     return found
 
 
 def _record(
-    samples: Samples, run: UserSettings, split: int, key: str, on_epoch: OnEpoch | None, trace: Path | None
+    samples: Samples, run: UserSettings, split: int, key: str, data: str, on_epoch: OnEpoch | None, trace: Path | None
 ) -> Record:
     outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
     assert outcome.fit.test_accuracy is not None
@@ -107,6 +107,7 @@ def _record(
         "mu": outcome.fit.method.mu,
         "lambda_tilde": outcome.fit.method.lambda_tilde,
         "settings": asdict(run.resolved()),
+        "data": data,
         "key": key,
     }
 

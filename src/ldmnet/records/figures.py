@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ldmnet.errors import DataError, missing_extra
 from ldmnet.records.runs import Record
+from ldmnet.records.tables import ORDER, TUNED, accuracy_of, cells_of
 
 TITLES = {
     "none": "no regulariser",
@@ -90,28 +91,39 @@ def feature_figure(panels: Mapping[str, Tensor], labels: Tensor, path: Path, *, 
     return path
 
 
-MARKERS = {"none": "v", "weight_decay": "s", "dropout": "^", "control": "D", "ldmnet": "o", "ldmnet_tuned": "*"}
+MARKERS = {"none": "v", "weight_decay": "s", "dropout": "^", "control": "D", "ldmnet": "o"}
 
 
 def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
-    """Figure 3: test error, and the gap between test and training loss, against the training set's size."""
-    cells: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        if record["table"] == table and record["accuracy"] is not None:
-            cells[record["method"]][record["n_train"]].append(record)
-    if not cells:
-        raise DataError(f"there are no records of a table {table!r} to draw.")
+    """Figure 3: test error, and the gap between test and training loss, against the training set's size.
+
+    The same runs as in the table; a cell with a run that diverged is left out. Tuned rows are dashed.
+    """
+    lines: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+    for (_, method), by_seed in cells_of(records, table).items():
+        found = list(by_seed.values())
+        if method in ORDER and all(accuracy_of(r) is not None and "test_loss" in r for r in found):
+            error = statistics.fmean(100 - r["accuracy"] for r in found)
+            gap = statistics.fmean(r["test_loss"] - r["train_loss"] for r in found)
+            lines[method][found[0]["n_train"]] = error, gap
+    if not lines:
+        raise DataError(f"there are no records of a table {table!r} with a test loss and a training loss to draw.")
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
-    for number, (method, title) in enumerate(TITLES.items()):
-        if method not in cells:
-            continue
-        sizes = sorted(cells[method])
-        error = [statistics.fmean(100 - r["accuracy"] for r in cells[method][n]) for n in sizes]
-        gap = [statistics.fmean(r["test_loss"] - r["train_loss"] for r in cells[method][n]) for n in sizes]
-        style = {"color": plt.cm.tab10(number), "marker": MARKERS[method], "label": title, "linewidth": 1.2}
-        left.plot(sizes, error, **style)
-        right.plot(sizes, gap, **style)
+    for method in sorted(lines, key=ORDER.index):
+        plain = method.removesuffix(TUNED)
+        tuned = plain != method
+        style = {
+            "color": plt.cm.tab10(ORDER.index(plain)),
+            "marker": MARKERS[plain],
+            "markerfacecolor": "white" if tuned else None,
+            "linestyle": "--" if tuned else "-",
+            "label": TITLES[plain] + (", tuned" if tuned else ""),
+            "linewidth": 1.2,
+        }
+        sizes = sorted(lines[method])
+        left.plot(sizes, [lines[method][n][0] for n in sizes], **style)
+        right.plot(sizes, [lines[method][n][1] for n in sizes], **style)
     for axis, name in ((left, "test error (%)"), (right, "test loss - training loss")):
         axis.set_xscale("log")
         axis.set_yscale("log")

@@ -21,6 +21,7 @@ NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selectio
 TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
 ORDER = METHODS + tuple(method + TUNED for method in METHODS)
 OURS = ("ldmnet", "ldmnet" + TUNED)
+OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,14 @@ def committed_results() -> Path:
 
 
 def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
-    """The cells of one table; a seed that was run twice counts once, the last time."""
+    """The cells of one table; a seed that was run twice counts once, the last time.
+
+    Runs of one cell have the same settings but for the seed: those of the last one. Others are left out.
+    """
     rows = []
-    for (per_class, method), by_seed in _cells(records, table).items():
+    for (per_class, method), by_seed in cells_of(records, table).items():
         found = list(by_seed.values())
-        accuracy = _all_or_none([r["accuracy"] for r in found])
+        accuracy = _all_or_none([accuracy_of(r) for r in found])
         rows.append(
             TableRow(
                 table=table,
@@ -93,13 +97,32 @@ def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
     return sorted(rows, key=_position)
 
 
-def _cells(records: Iterable[Record], table: str) -> dict[tuple[int | None, str], dict[int, Record]]:
-    """Size and method -> seed -> the last record."""
-    cells: dict[tuple[int | None, str], dict[int, Record]] = defaultdict(dict)
+def cells_of(records: Iterable[Record], table: str) -> dict[tuple[int | None, str], dict[int, Record]]:
+    """Size and method -> seed -> the last record, of those with the settings of the very last."""
+    cells: dict[tuple[int | None, str], list[Record]] = defaultdict(list)
     for record in records:
         if record["table"] == table:
-            cells[record["per_class"], record["method"]][record["seed"]] = record
-    return cells
+            cells[record["per_class"], record["method"]].append(record)
+    return defaultdict(
+        dict, {cell: {r["seed"]: r for r in with_the_last_settings(found)} for cell, found in cells.items()}
+    )
+
+
+def with_the_last_settings(records: Sequence[Record]) -> list[Record]:
+    """Those that differ from the last in their seed or split at most; what only one of two names is no difference."""
+    last = records[-1].get("settings")
+    return [record for record in records if _alike(record.get("settings"), last)]
+
+
+def _alike(first: object, second: object) -> bool:
+    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
+        return first == second or first is None or second is None
+    return all(_alike(first[key], second[key]) for key in first.keys() & second.keys() if key not in OF_THE_RUN)
+
+
+def accuracy_of(record: Record) -> float | None:
+    """A record's accuracy, None if it diverged: matching keeps what the last good weights gave."""
+    return None if "diverged" in record else record["accuracy"]
 
 
 def _all_or_none(values: list[float | None]) -> list[float]:
@@ -205,7 +228,7 @@ def format_leads(records: Iterable[Record], table: str) -> str:
 
     A seed counts where both rows have it; nothing is said of a pair with a run that diverged, or without a common seed.
     """
-    cells = _cells(records, table)
+    cells = cells_of(records, table)
     methods = sorted({method for _, method in cells}, key=_rank)
     ours, others = ([m for m in methods if (m in OURS) is side] for side in (True, False))
     sized = {size for size, _ in cells} != {None}
@@ -225,10 +248,10 @@ def format_leads(records: Iterable[Record], table: str) -> str:
 
 def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
     common = sorted(ours.keys() & theirs.keys())
-    pairs = [(ours[seed]["accuracy"], theirs[seed]["accuracy"]) for seed in common]
-    if not pairs or any(None in pair for pair in pairs):
+    pairs = [(accuracy_of(ours[seed]), accuracy_of(theirs[seed])) for seed in common]
+    apart = [a - b for a, b in pairs if a is not None and b is not None]
+    if not apart or len(apart) < len(pairs):
         return ""
-    apart = [a - b for a, b in pairs]
     error = f" ± {statistics.stdev(apart) / len(apart) ** 0.5:.2f}" if len(apart) > 1 else ""
     return f"{statistics.fmean(apart):+.2f}{error}"
 

@@ -17,7 +17,7 @@ from ldmnet.errors import DataError
 from ldmnet.records.figures import TITLES
 from ldmnet.records.runs import Record, read_records
 from ldmnet.records.snapshots import Snapshots, read_snapshots
-from ldmnet.records.tables import ORDER
+from ldmnet.records.tables import ORDER, TUNED, with_the_last_settings
 from ldmnet.records.userruns import read_run
 
 Kind = Literal["paper", "comparison", "training"]
@@ -129,10 +129,16 @@ def _runs_of(path: Path) -> list[Run]:
     if (path / "record.json").exists():
         return [_of_folder(path)]
     files = [file for file in sorted(path.glob("*.jsonl")) if file.name not in TRACE_FILES]
-    inside = [part for part in sorted(path.iterdir()) if part.is_dir() and _is_run(part)]
+    inside = sorted((part for part in path.iterdir() if part.is_dir() and _is_run(part)), key=_when)
     if not files and not inside:
         raise DataError(f"{path} holds no runs. Name {KINDS}.")
     return [run for part in (*files, *inside) for run in _runs_of(part)]
+
+
+def _when(folder: Path) -> tuple[float, str]:
+    """When a folder of `reproduce` was finished, so that the last of several runs counts; else by name."""
+    record = folder / "record.json"
+    return record.stat().st_mtime if record.exists() else 0.0, folder.name
 
 
 def _is_run(folder: Path) -> bool:
@@ -150,7 +156,7 @@ def _of_records(path: Path) -> list[Run]:
         kind: Kind = "comparison" if "split" in record else "paper"
         _check(record, kind, f"{path}, line {number},")
         trace = path.parent / "traces" / str(record.get("hash") or record.get("key"))
-        seed = record["split" if kind == "comparison" else "seed"]
+        seed = record["seed"] if kind == "paper" else record.get("settings", {}).get("seed", record["split"])
         runs.append(_traced(Run(kind, name or str(path), record["method"], seed, record), trace))
     return runs
 
@@ -240,17 +246,23 @@ def groups_of(runs: Iterable[Run]) -> list[Group]:
     for run in runs:
         found.setdefault(_group_key(run), []).append(run)
     groups = [_group(members) for members in found.values()]
-    titles = [group.title for group in groups]
-    return [
-        replace(group, title=f"{group.title} ({group.runs[0].source})") if titles.count(group.title) > 1 else group
-        for group in groups
-    ]
+    named = [_told_apart(groups, group, group.runs[0].source) for group in groups]
+    return [_told_apart(named, group, f"{number} of {len(named)}") for number, group in enumerate(named, 1)]
+
+
+def _told_apart(groups: list[Group], group: Group, how: str) -> Group:
+    alike = sum(other.title == group.title for other in groups) > 1
+    return replace(group, title=f"{group.title} ({how})") if alike else group
 
 
 def _group_key(run: Run) -> tuple[Any, ...]:
     if run.kind == "paper":
         return run.kind, run.source, run.record["table"], run.record["per_class"]
-    return run.kind, run.source if run.kind == "comparison" else run.record.get("data")
+    if run.kind == "training":
+        return run.kind, run.record.get("data")
+    settings = run.record.get("settings") or {}
+    alike = sorted((name, str(value)) for name, value in settings.items() if name not in ("method", "seed"))
+    return run.kind, run.source, run.record.get("data"), *alike
 
 
 def _group(runs: list[Run]) -> Group:
@@ -267,13 +279,16 @@ def _group(runs: list[Run]) -> Group:
 
 
 def _by_method(runs: list[Run]) -> Iterator[Series]:
-    found: dict[str, dict[int, Run]] = {}
+    found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.method, {})[run.seed] = run  # a seed that was run twice counts once, the last time
+        found.setdefault(run.method, []).append(run)
     for method in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
-        yield Series(title_of(method), list(found[method].values()))
+        kept = {id(record) for record in with_the_last_settings([run.record for run in found[method]])}
+        by_seed = {run.seed: run for run in found[method] if id(run.record) in kept}  # the last time of each
+        yield Series(title_of(method), list(by_seed.values()))
 
 
 def title_of(method: str) -> str:
     """A method's name for people."""
-    return TITLES.get(method, method)
+    plain = method.removesuffix(TUNED)
+    return TITLES.get(method) or TITLES.get(plain, plain) + (", tuned" if plain != method else "")

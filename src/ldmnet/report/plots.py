@@ -77,9 +77,9 @@ class Line:
 def color_of(group: Group, series: Series) -> int:
     """The number of a method's colour, the same in every plot."""
     method = series.runs[0].method
-    if group.kind != "training" and method in ORDER:
-        return ORDER.index(method)
-    return group.series.index(series)
+    if group.kind == "training":
+        return group.series.index(series)
+    return ORDER.index(method) if method in ORDER else len(ORDER) + group.series.index(series)
 
 
 def lines_plot(
