@@ -109,8 +109,8 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     if not lines:
         raise DataError(f"there are no records of a table {table!r} with a test loss and a training loss to draw.")
     plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
-    for method in sorted(lines, key=ORDER.index):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2))
+    for method in sorted(lines, key=lambda name: (ORDER.index(name.removesuffix(TUNED)), name)):
         plain = method.removesuffix(TUNED)
         tuned = plain != method
         style = {
@@ -124,14 +124,20 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
         sizes = sorted(lines[method])
         left.plot(sizes, [lines[method][n][0] for n in sizes], **style)
         right.plot(sizes, [lines[method][n][1] for n in sizes], **style)
+    shown = sorted({n for sizes in lines.values() for n in sizes})
     for axis, name in ((left, "test error (%)"), (right, "test loss - training loss")):
         axis.set_xscale("log")
         axis.set_yscale("log")
+        axis.set_xticks(shown, [f"{n:,}" for n in shown], minor=False)
+        axis.set_xticks([], minor=True)
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
         axis.set_xlabel("training images")
         axis.set_ylabel(name)
         axis.grid(alpha=0.3, which="both")
-    left.legend(fontsize=8)
-    figure.tight_layout()
+    handles, names = left.get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncol=math.ceil(len(names) / 2), fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.11, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
