@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -27,7 +28,7 @@ from ldmnet.training.methods import Method
 
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
-TUNING_SPLITS = 3
+TUNING_SPLITS, FINALISTS = 3, 2
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3, 0.01, 1.0)
 CONTROL_MU = (5.0, 20.0)
 MU, STRENGTH = 5.0, 1.0  # of LDMNet, tuned
@@ -173,28 +174,41 @@ def run_matching(
 
 
 def tune(what: Matching, rows: Sequence[str], *, console: Console | None = None) -> dict[str, Choice]:
-    """Each row's best settings of its grid by mean rank-1 on validation people; what diverges is out."""
-    splits = list(what.splits)[: 1 if what.data == "casia" else TUNING_SPLITS]
-    runs = [
-        MatchRun(f"{what.table}_tuning", row, what.settings(split, embedding, validates=True), "validation")
-        for row in rows
-        for embedding in grid(row, what.epochs)
-        for split in splits
-    ]
-    records = what.sweep(runs, f"{what.table}_tuning", console) if runs else []
-    tried: dict[tuple[str, EmbeddingSettings], list[Record]] = {}
-    for run, record in zip(runs, records, strict=True):
-        tried.setdefault((run.row, run.settings.embedding), []).append(record)
-    chosen: dict[str, Choice] = {}
-    for (row, embedding), found in tried.items():
-        mean = round(statistics.fmean(record["accuracy"] for record in found), 4)
-        best = chosen[row].val_accuracy if row in chosen else None
-        if not any("diverged" in record for record in found) and (best is None or mean > best):
-            chosen[row] = Choice(embedding, "validation", mean)
-    lost = [row for row in rows if row not in chosen]
+    """Each row's settings by mean rank-1 on validation people; what diverges is out.
+
+    The whole grid is tried on three splits, and the best two settings of a row on all of them: three are too few to
+    tell settings apart that are near each other.
+    """
+    splits = list(what.splits)[:1] if what.data == "casia" else list(what.splits)
+    whole = [(row, embedding, splits[:TUNING_SPLITS]) for row in rows for embedding in grid(row, what.epochs)]
+    found = _validated(what, whole, console)
+    if len(splits) > TUNING_SPLITS:
+        best_first = {row: sorted(means, key=lambda e, means=means: -means[e]) for row, means in found.items()}
+        final = [(row, embedding, splits) for row in rows for embedding in best_first[row][:FINALISTS]]
+        found |= _validated(what, final, console)
+    lost = [row for row in rows if not found[row]]
     if lost:
         raise DivergenceError(f"every setting tried for {', '.join(lost)} diverged. Leave them out with --methods.")
-    return chosen
+    best = {row: max(found[row], key=found[row].__getitem__) for row in rows}
+    return {row: Choice(embedding, "validation", found[row][embedding]) for row, embedding in best.items()}
+
+
+def _validated(
+    what: Matching, tried: Sequence[tuple[str, EmbeddingSettings, Sequence[int]]], console: Console | None
+) -> dict[str, dict[EmbeddingSettings, float]]:
+    """By row, the mean rank-1 of its settings on validation people; settings that diverged are left out."""
+    means: dict[str, dict[EmbeddingSettings, float]] = {row: {} for row, _, _ in tried}
+    runs = [
+        MatchRun(f"{what.table}_tuning", row, what.settings(split, embedding, validates=True), "validation")
+        for row, embedding, splits in tried
+        for split in splits
+    ]
+    records = iter(what.sweep(runs, f"{what.table}_tuning", console) if runs else [])
+    for row, embedding, splits in tried:
+        found = list(islice(records, len(splits)))
+        if not any("diverged" in record for record in found):
+            means[row][embedding] = round(statistics.fmean(record["accuracy"] for record in found), 4)
+    return means
 
 
 def row_title(record: Record) -> str:
