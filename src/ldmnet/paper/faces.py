@@ -183,7 +183,7 @@ def tune(what: Matching, rows: Sequence[str], *, console: Console | None = None)
     whole = [(row, embedding, splits[:TUNING_SPLITS]) for row in rows for embedding in grid(row, what.epochs)]
     found = _validated(what, whole, console)
     if len(splits) > TUNING_SPLITS:
-        best_first = {row: sorted(means, key=lambda e, means=means: -means[e]) for row, means in found.items()}
+        best_first = {row: sorted(means, key=means.__getitem__, reverse=True) for row, means in found.items()}
         final = [(row, embedding, splits) for row in rows for embedding in best_first[row][:FINALISTS]]
         found |= _validated(what, final, console)
     lost = [row for row in rows if not found[row]]
