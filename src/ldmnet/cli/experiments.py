@@ -187,6 +187,9 @@ def table(table: str, style: str, leads: bool, results: Path | None) -> None:
     rows = table_rows(records, table)
     if not rows:
         raise DataError(f"there are no records of a table {table!r} in {results or 'results'}.")
+    older = sum(record["table"] == table for record in records) - sum(row.seeds for row in rows)
+    if older:
+        click.echo(f"{older} older runs, of other settings or of the same seeds, are left out", err=True)
     if leads:
         click.echo(format_leads(records, table))
         return
