@@ -14,6 +14,7 @@ from ldmnet.matching import METHODS
 from ldmnet.paper import face_study, faces
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, load_fold
 from ldmnet.records import read_records, table_rows
+from ldmnet.records.tables import cells_of
 from words import exactly
 
 
@@ -123,6 +124,19 @@ def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
         "every setting tried for none, dropout diverged. Leave them out with --methods."
     )):  # fmt: skip
         faces.tune(what, ["none", "dropout"])
+
+
+def test_a_table_shows_the_settings_that_were_chosen_last(places):
+    what = faces.Matching("yaleb", "yaleb", range(2), epochs=1, **places)
+    first = faces.run_matching(what, ["none"], tuned=False)
+    faces.run_matching(replace(what, epochs=2), ["none"], tuned=False)
+    path = places["results"] / "yaleb.jsonl"
+    assert len(read_records([path])) == 4
+    for _ in range(2):  # back to what is done already: it is put last, once
+        faces.run_matching(what, ["none"], tuned=False)
+        assert len(read_records([path])) == 6
+    (shown,) = cells_of(read_records([path]), "yaleb").values()
+    assert [record["hash"] for record in shown.values()] == [record["hash"] for record in first]
 
 
 def test_one_command_tunes_then_runs_every_split_and_goes_on_where_it_was(places, tmp_path):

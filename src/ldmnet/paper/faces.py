@@ -21,7 +21,7 @@ from ldmnet.matching.embeddings import METHODS, TITLES, EmbeddingSettings, face_
 from ldmnet.matching.figures import cmc_figure, people_figure
 from ldmnet.paper import specs
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match
-from ldmnet.records.runs import Record
+from ldmnet.records.runs import Record, append_record, read_records
 from ldmnet.records.sweep import sweep_runs
 from ldmnet.training.loop import Precision
 from ldmnet.training.methods import Method
@@ -170,7 +170,20 @@ def run_matching(
         for split in what.splits
         for row in rows
     ]
-    return what.sweep(runs, what.table, console)
+    records = what.sweep(runs, what.table, console)
+    _put_last(records, what.results / f"{what.table}.jsonl")
+    return records
+
+
+def _put_last(records: Sequence[Record], path: Path) -> None:
+    """Append the records of a row again if its last ones are of other settings, since tables show the last."""
+    last = {record["method"]: record["hash"] for record in read_records([path])}
+    chosen: dict[str, set[str]] = {}
+    for record in records:
+        chosen.setdefault(record["method"], set()).add(record["hash"])
+    for record in records:
+        if last[record["method"]] not in chosen[record["method"]]:
+            append_record(path, record)
 
 
 def tune(what: Matching, rows: Sequence[str], *, console: Console | None = None) -> dict[str, Choice]:
