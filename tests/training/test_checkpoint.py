@@ -89,7 +89,7 @@ def test_checkpoints_come_every_few_epochs_and_at_the_end(tmp_path, monkeypatch)
     saved = []
     save = module.save_checkpoint
     monkeypatch.setattr(
-        "ldmnet.training.loop.save_checkpoint",
+        "ldmnet.training.state.save_checkpoint",
         lambda path, state: (saved.append(state["epoch"]), save(path, state)),
     )
     settings = TrainSettings(epochs=7, lr=0.05, batch_size=40, checkpoint_every=3)

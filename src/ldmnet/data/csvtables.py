@@ -68,8 +68,7 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
         columns: their names. With them, columns are found by their names if the table has a header; else by place.
     """
     lines, separator, first = _lines(path)
-    named = columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width])))
-    if columns is not None and named:
+    if columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width]))):
         _check_names(first, path)
         lost = [name for name in columns if name not in first]
         if lost:

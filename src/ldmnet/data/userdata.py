@@ -211,8 +211,10 @@ def _members(path: Path) -> list[str]:
 
 
 def _table(path: Path, label: str | None, shape: Sequence[int] | None, columns: Sequence[str] | None) -> Samples:
-    like = shape is not None and len(shape) == 1
-    table = read_table_like(path, label, shape[0], columns) if shape is not None and like else read_table(path, label)
+    if shape is not None and len(shape) == 1:
+        table = read_table_like(path, label, shape[0], columns)
+    else:
+        table = read_table(path, label)
     y = None if table.y is None else torch.from_numpy(table.y)
     names = [str(i) for i in range(1, len(table.x) + 1)]
     return Samples(torch.from_numpy(table.x), y, table.class_names, names, columns=table.columns)

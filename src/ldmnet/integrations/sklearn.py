@@ -15,7 +15,8 @@ from ldmnet.errors import InputError, missing_extra
 from ldmnet.integrations.untuned import HIDDEN, OWN, STARTS, Start, Strength, net_for, untuned_method, untuned_net
 from ldmnet.seeds import derive_seed
 from ldmnet.training.features import sweep
-from ldmnet.training.loop import TrainSettings, fit
+from ldmnet.training.loop import fit
+from ldmnet.training.settings import TrainSettings
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin

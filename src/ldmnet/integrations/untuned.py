@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ldmnet.errors import InputError
 from ldmnet.networks import FeatureNet, Initialization, cifar_net, initialize, mlp, mnist_net
 from ldmnet.seeds import generator
-from ldmnet.training.loop import TrainSettings
 from ldmnet.training.methods import AUTO_COUPLING, Method
+from ldmnet.training.settings import TrainSettings
 from ldmnet.training.stability import stable_mu
 
 Strength = float | Literal["auto"]

@@ -27,9 +27,10 @@ from ldmnet.matching.triplet import fit_triplet
 from ldmnet.networks import Initialization, embedding_net, initialize
 from ldmnet.training.features import evaluating, sweep
 from ldmnet.training.history import Epoch
-from ldmnet.training.loop import TrainSettings, fit
+from ldmnet.training.loop import fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.settings import TrainSettings
 
 Kind = Literal["pca", "low_rank", "triplet", "network"]
 TITLES = {

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from ldmnet.errors import DivergenceError
 from ldmnet.seeds import generator
 from ldmnet.training.history import Epoch
-from ldmnet.training.loop import TrainSettings
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.settings import TrainSettings
 
 IMAGES_A_PERSON = 4  # in a batch
 

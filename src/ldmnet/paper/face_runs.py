@@ -22,8 +22,8 @@ from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, validation_fold
 from ldmnet.records.files import write_atomically
 from ldmnet.records.runs import Record, settings_hash, versions
-from ldmnet.training.loop import TrainSettings
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.settings import TrainSettings
 
 SHARES = {"digits": 0.6}  # of the people who train, where it is not TRAIN_SHARE
 RANKS = 20  # of the CMC curve that a record keeps

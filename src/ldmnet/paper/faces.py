@@ -23,8 +23,8 @@ from ldmnet.paper import specs
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match
 from ldmnet.records.runs import Record, append_record, read_records
 from ldmnet.records.sweep import sweep_runs
-from ldmnet.training.loop import Precision
 from ldmnet.training.methods import Method
+from ldmnet.training.settings import Precision
 
 TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs

@@ -10,8 +10,8 @@ from ldmnet.errors import InputError
 from ldmnet.paper import specs
 from ldmnet.records.runs import Run, RunSettings
 from ldmnet.records.tables import TUNED
-from ldmnet.training.loop import Precision, TrainSettings
 from ldmnet.training.methods import METHODS, Method
+from ldmnet.training.settings import Precision, TrainSettings
 
 PRINTED_ROWS = METHODS
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from ldmnet.errors import InputError
 from ldmnet.paper import specs
 from ldmnet.records.runs import Run, RunSettings
-from ldmnet.training.loop import TrainSettings
 from ldmnet.training.methods import Method
+from ldmnet.training.settings import TrainSettings
 
 IMAGES = 10_000
 BASE_EPOCHS, FINE_EPOCHS = 40, 10

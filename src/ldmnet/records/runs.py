@@ -27,9 +27,10 @@ from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
-from ldmnet.training.loop import Fit, TrainSettings, fit
+from ldmnet.training.loop import Fit, fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.settings import TrainSettings
 
 Record = dict[str, Any]
 WEIGHTS = "model.safetensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -59,7 +59,7 @@ def sweep_runs(
     """
     console = console or Console(stderr=True)
     recorded = _recorded(results)
-    todo = unfinished(runs, runs_dir=runs_dir, results=results, files=files)
+    todo = _unfinished(runs, recorded, runs_dir, files)
     found = {key: recorded[key] for key in map(_run_key, runs) if key in recorded}
     for note, count in Counter(record.get("data_note") for record in found.values()).items():
         if note:  # the settings do not say which files there were
@@ -114,8 +114,12 @@ def sweep_runs(
 
 def unfinished(runs: Sequence[JobT], *, runs_dir: Path, results: Path, files: Sequence[str] = ()) -> list[JobT]:
     """The runs that a sweep would run: those without a record, or without a file that their folder must hold."""
-    recorded = _recorded(results)
+    return _unfinished(runs, _recorded(results), runs_dir, files)
 
+
+def _unfinished(
+    runs: Sequence[JobT], recorded: Mapping[tuple[str, str, str], Record], runs_dir: Path, files: Sequence[str]
+) -> list[JobT]:
     def lacks(run: JobT) -> bool:
         return any(not (runs_dir / run.settings.hash() / file).exists() for file in files)
 

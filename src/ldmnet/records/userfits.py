@@ -18,9 +18,10 @@ from ldmnet.errors import InputError, LDMNetError
 from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.seeds import derive_seed
-from ldmnet.training.loop import Fit, TrainSettings, fit
+from ldmnet.training.loop import Fit, fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.settings import TrainSettings
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Training: sweeps of features, the methods, and Algorithm 1."""
 
 from ldmnet.training.features import FeatureTap, IndexedDataset, evaluate, sweep
-from ldmnet.training.loop import Fit, TrainSettings, fit
+from ldmnet.training.loop import Fit, fit
 from ldmnet.training.methods import METHODS, Method
+from ldmnet.training.settings import TrainSettings
 
 __all__ = [
     "METHODS",

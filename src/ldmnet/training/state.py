@@ -1,0 +1,90 @@
+"""Everything that changes while training: what a checkpoint holds, and what is put back when training diverges."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.training.checkpoint import check_settings, save_checkpoint
+from ldmnet.training.features import Layer
+from ldmnet.training.history import Epoch
+from ldmnet.training.settings import TrainSettings
+
+
+@dataclass
+class Run:
+    """Everything that changes while training, in one place: what a checkpoint holds."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    layer: Layer
+    settings: TrainSettings
+    regularizer: ManifoldRegularizer | None
+    optimizer: torch.optim.SGD
+    draw: torch.Generator
+    settings_saved: dict[str, Any]
+    checkpoint: Path | None
+    epoch: int = 0
+    history: list[Epoch] = field(default_factory=list)
+    first_weights: dict[str, Tensor] = field(default_factory=dict)
+    good_weights: dict[str, Tensor] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "sweep": 0.0})
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """One epoch's batches (index, x, y), shuffled: the set is in memory, so it is indexed, not collated."""
+        order = torch.randperm(len(self.x), generator=self.draw).to(self.x.device)
+        pieces = list(torch.split(order, self.settings.batch_size))
+        if len(pieces) > 1 and len(pieces[-1]) == 1:  # one sample has no spread, which BatchNorm asks for
+            pieces[-2:] = [torch.cat(pieces[-2:])]
+        for index in pieces:
+            yield index, self.x[index], self.y[index]
+
+    def autocast(self) -> torch.autocast:
+        """The arithmetic of the network's passes, as the settings ask for it."""
+        return torch.autocast(self.x.device.type, dtype=torch.bfloat16, enabled=self.settings.precision == "bfloat16")
+
+    def keep_weights(self) -> None:
+        """Remember the weights, to put them back if the epoch diverges."""
+        if not self.good_weights:
+            self.first_weights = copy.deepcopy(self.model.state_dict())
+        self.good_weights = copy.deepcopy(self.model.state_dict())
+
+    def weights_are_finite(self) -> bool:
+        """Whether no weight has run away."""
+        return all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+
+    def save(self) -> None:
+        """Write the checkpoint, where there is a place for it."""
+        if self.checkpoint is None:
+            return
+        state = {
+            "epoch": self.epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "regularizer": None if self.regularizer is None else self.regularizer.state_dict(),
+            "random": {"batches": self.draw.get_state(), "torch": torch.get_rng_state()},
+            "history": [asdict(e) for e in self.history],
+            "settings": self.settings_saved,
+        }
+        save_checkpoint(self.checkpoint, state)
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's content, if it belongs to this run."""
+        assert self.checkpoint is not None
+        check_settings(state, self.settings_saved, self.checkpoint)
+        if self.regularizer is not None:
+            self.regularizer.load_state_dict(state["regularizer"])  # first: it says so if the data is another
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.draw.set_state(state["random"]["batches"])
+        torch.set_rng_state(state["random"]["torch"])
+        self.epoch = state["epoch"]
+        self.history = [Epoch(**e) for e in state["history"]]
