@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ldmnet.matching.embeddings import EmbeddingSettings
+from ldmnet.paper import specs
 from ldmnet.paper.face_runs import MatchRun
 from ldmnet.paper.faces import MU, STRENGTH, TUNING_SPLITS, Matching, default_embedding
 from ldmnet.records.runs import Record
@@ -39,12 +40,17 @@ VARIATIONS = (
     FaceVariation("control, mu 1", {**CONTROL, "mu": 1.0}),
     FaceVariation("mu 1, lambda_tilde 1", {"mu": 1.0}),
     FaceVariation("mu 1, lambda_tilde 5", {"mu": 1.0, "lambda_tilde": 5.0}),
+    FaceVariation("control, mu 20", {**CONTROL, "mu": 20.0}),
+    FaceVariation("mu 20, lambda_tilde 4", {"mu": 20.0, "lambda_tilde": 4.0}),
+    FaceVariation("mu 20, lambda_tilde 20", {"mu": 20.0, "lambda_tilde": 20.0}),
     FaceVariation("lambda_tilde 0.2", {"lambda_tilde": 0.2}),
     FaceVariation("lambda_tilde 5", {"lambda_tilde": 5.0}),
     FaceVariation("graph on the features alone", {"input_scale": 0.0}),
     FaceVariation("5 neighbours", {"n_neighbors": 5, "sigma_neighbor": 3}),
     FaceVariation("neighbours among all people", {"within_class": False}),
     FaceVariation("neighbours in the other modality only", embedding={"across": True}),
+    FaceVariation("weight decay beside it", {"weight_decay_w": specs.NIR_VIS.w}),
+    FaceVariation("DropOut beside it", {"dropout": specs.DROPOUT}),
     FaceVariation("both layers", embedding={"layers": (FIRST_LAYER, "features")}),
 )
 
