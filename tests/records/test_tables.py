@@ -142,6 +142,20 @@ def test_a_study_says_what_diverged():
     assert "| lr x 9 | diverged | diverged |  | 1 |" in format_study(records)
 
 
+def test_a_study_of_matching_that_diverged_is_no_number():
+    people = {"part": "validation"}
+    good = {**record("as printed", 0, 50.0), "settings": people}
+    bad = {**record("mu 99", 0, 10.0), "settings": people, "diverged": "the loss is not finite."}
+    assert "| mu 99 | diverged |  | 1 |" in format_study([good, bad])
+
+
+def test_a_study_leaves_out_runs_with_other_settings_than_the_last():
+    old = [with_settings(record("lr x 2", seed, 40.0), lr=0.3) for seed in (0, 1, 2)]
+    new = [with_settings(record("lr x 2", seed, 51.0), lr=0.2) for seed in (0, 1)]
+    study = format_study({**r, "val_accuracy": r["accuracy"]} for r in [*old, *new])
+    assert study.splitlines()[2:] == ["| lr x 2 | 51.00 | 51.00 ± 0.00 | +0.00 | 2 |"]
+
+
 def test_a_study_begins_with_what_is_varied():
     values = [("lr x 2", 51.0), ("as printed", 50.0), ("lr x 5", 49.0)]
     records = [{**record(name, 0, value), "val_accuracy": value} for name, value in values]

@@ -103,9 +103,11 @@ def cells_of(records: Iterable[Record], table: str) -> dict[tuple[int | None, st
     for record in records:
         if record["table"] == table:
             cells[record["per_class"], record["method"]].append(record)
-    return defaultdict(
-        dict, {cell: {r["seed"]: r for r in with_the_last_settings(found)} for cell, found in cells.items()}
-    )
+    return defaultdict(dict, {cell: _last_of_each_seed(found) for cell, found in cells.items()})
+
+
+def _last_of_each_seed(records: Sequence[Record]) -> dict[int, Record]:
+    return {record["seed"]: record for record in with_the_last_settings(records)}
 
 
 def with_the_last_settings(records: Sequence[Record]) -> list[Record]:
@@ -132,10 +134,11 @@ def _all_or_none(values: list[float | None]) -> list[float]:
 
 
 def _position(row: TableRow) -> tuple[float, int, str]:
-    return float("inf") if row.per_class is None else row.per_class, *_rank(row.method)
+    return float("inf") if row.per_class is None else row.per_class, *rank(row.method)
 
 
-def _rank(method: str) -> tuple[int, str]:
+def rank(method: str) -> tuple[int, str]:
+    """Where a row stands among the others: the methods as the paper has them, then the rest by name."""
     return ORDER.index(method) if method in ORDER else len(ORDER), method
 
 
@@ -175,7 +178,7 @@ def _by_method(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
 def _by_size(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
     """Sizes down, as printed and then tuned; methods across, the printed number behind ours; how many seeds."""
     cell = {(row.per_class, row.method): row for row in rows}
-    names = sorted({row.method for row in rows}, key=_rank)
+    names = sorted({row.method for row in rows}, key=rank)
     methods = list(dict.fromkeys(name.removesuffix(TUNED) for name in names))
     tuned = any(row.method.endswith(TUNED) for row in rows)
     lines = [["a class", *(["settings"] if tuned else []), *map(_words, methods), "seeds"]]
@@ -229,7 +232,7 @@ def format_leads(records: Iterable[Record], table: str) -> str:
     A seed counts where both rows have it; nothing is said of a pair with a run that diverged, or without a common seed.
     """
     cells = cells_of(records, table)
-    methods = sorted({method for _, method in cells}, key=_rank)
+    methods = sorted({method for _, method in cells}, key=rank)
     ours, others = ([m for m in methods if (m in OURS) is side] for side in (True, False))
     sized = {size for size, _ in cells} != {None}
     # with sizes the tuned rows of the others go below their printed ones, as in the table; without, all go side by side
@@ -264,14 +267,14 @@ def format_study(records: Iterable[Record]) -> str:
     """
     records = list(records)
     people = all(record.get("settings", {}).get("part") == "validation" for record in records)
-    by_name: dict[str, dict[int, Record]] = defaultdict(dict)
+    by_name: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        by_name[record["method"]][record["seed"]] = record
+        by_name[record["method"]].append(record)
     lines = [["variation", "validation", "test", "gain (validation)", "seeds"]]
     first: float | None = None
     for name in sorted(by_name, key=lambda name: name != "as printed"):
-        by_seed = by_name[name]
-        validation = _all_or_none([r["accuracy" if people else "val_accuracy"] for r in by_seed.values()])
+        by_seed = _last_of_each_seed(by_name[name])
+        validation = _all_or_none([accuracy_of(r) if people else r["val_accuracy"] for r in by_seed.values()])
         if not validation:
             lines.append([name, "diverged", "diverged", "", str(len(by_seed))])
             continue

@@ -17,7 +17,7 @@ from ldmnet.errors import DataError
 from ldmnet.records.figures import TITLES
 from ldmnet.records.runs import Record, read_records
 from ldmnet.records.snapshots import Snapshots, read_snapshots
-from ldmnet.records.tables import ORDER, TUNED, with_the_last_settings
+from ldmnet.records.tables import TUNED, rank, with_the_last_settings
 from ldmnet.records.userruns import read_run
 
 Kind = Literal["paper", "comparison", "training"]
@@ -282,7 +282,7 @@ def _by_method(runs: list[Run]) -> Iterator[Series]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.method, []).append(run)
-    for method in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
+    for method in sorted(found, key=lambda name: rank(name)[0]):
         kept = {id(record) for record in with_the_last_settings([run.record for run in found[method]])}
         by_seed = {run.seed: run for run in found[method] if id(run.record) in kept}  # the last time of each
         yield Series(title_of(method), list(by_seed.values()))
