@@ -136,6 +136,7 @@ FAULTS = [
     (["table", "mnist", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
     (["table", "mnist", "--results", "void"], "void/mnist.jsonl cannot be read as records: "),
     (["table", "mnist", "--results", "others"], "others/mnist.jsonl, line 1, is a record of something else: it lacks"),
+    (["parts", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
     (["figure", "3", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
     (["figure", "3", "--results", "others"], "others/mnist.jsonl, line 1, is a record of something else: it lacks"),
     (["figure", "1", "--table", "magic"], "there is no table 'magic'."),

@@ -53,6 +53,22 @@ def test_table_reads_records_of_a_folder(tmp_path):
     assert "there are no records of a table 'svhn'" in invoke("table", "svhn", "--results", str(tmp_path)).output
 
 
+def test_parts_prints_and_draws(tmp_path):
+    pytest.importorskip("matplotlib")
+    line = {"table": "mnist", "per_class": 50, "seed": 0, "n_test": 10000, "selection": "printed", "paper": None}
+    rows = {"ldmnet": 95.0, "control": 93.0, "none": 90.0}
+    records = tmp_path / "mnist.jsonl"
+    records.write_text("".join(json.dumps({**line, "method": m, "accuracy": a}) + "\n" for m, a in rows.items()))
+    result = invoke("parts", "--results", str(tmp_path), "--figure", str(tmp_path / "parts.png"))
+    assert "| mnist | 50 | printed | +3.00 | +2.00 | 1 |" in result.output
+    assert (tmp_path / "parts.png").stat().st_size > 1000
+    records.write_text(records.read_text().splitlines()[0])
+    found = invoke("parts", "--results", str(tmp_path)).output
+    assert found.startswith("Error: there are no records of LDMNet beside its control")
+        "Error: there are no records of LDMNet beside its control" in invoke("parts", "--results", str(tmp_path)).output
+    )
+
+
 @pytest.mark.slow
 def test_quick_demo_trains_and_writes_its_picture(tmp_path):
     pytest.importorskip("mlxtend")

@@ -6,7 +6,8 @@ import pytest
 
 from ldmnet.errors import DataError
 from ldmnet.records import format_table, read_records, table_rows
-from ldmnet.records.tables import format_leads, format_study
+from ldmnet.records.leads import format_leads, format_parts, parts_of
+from ldmnet.records.tables import format_study
 
 
 def record(method, seed, accuracy, per_class=50, table="mnist", paper=None):
@@ -200,3 +201,35 @@ def test_leads_are_paired_by_seed():
 def test_leads_of_a_table_without_sizes():
     made = [record(method, 0, value, None, "cufs") for method, value in [("ldmnet_tuned", 80.0), ("pca", 81.5)]]
     assert format_leads(made, "cufs").splitlines() == ["| of | over pca |", "|---|---:|", "| ldmnet tuned | -1.50 |"]
+
+
+def chosen(found, part="test"):
+    return {**found, "selection": "validation", "settings": {"part": part}}
+
+
+def test_a_gain_is_split_into_the_pull_and_the_graph():
+    made = [
+        *[record("ldmnet", seed, accuracy) for seed, accuracy in enumerate([95.0, 97.0])],
+        *[record("control", seed, accuracy) for seed, accuracy in enumerate([93.0, 94.0])],
+        record("none", 0, 90.0),
+        *[chosen(record(name + "_tuned", 0, value)) for name, value in (("ldmnet", 96.0), ("control", 91.0))],
+        record("ldmnet", 0, 98.0, 100),  # no control
+    ]
+    assert format_parts(parts_of(made)).splitlines()[2:] == [
+        "| mnist | 50 | printed | +3.00 | +2.50 ± 0.50 | 2 |",
+        "| mnist | 50 | tuned |  | +5.00 | 1 |",
+    ]
+
+
+def test_parts_are_of_rows_chosen_alike_and_judged_on_the_test():
+    rows = [("none", 60.0), ("control", 70.0), ("ldmnet_tuned", 78.0)]
+    tested = [chosen(record(name, 0, value, None, "cufs")) for name, value in rows]
+    printed = record("ldmnet", 0, 10.0, None, "cufs")
+    tuning = [chosen(record(name, 0, 50.0, None, "cufs_tuning"), "validation") for name, _ in rows]
+    assert format_parts(parts_of([*tuning, *tested, printed])).splitlines()[2:] == [
+        "| cufs |  | tuned | +10.00 | +8.00 | 1 |"
+    ]
+
+
+def test_a_run_that_diverged_leaves_no_part():
+    assert parts_of([record("ldmnet", 0, None), record("control", 0, 50.0)]) == []

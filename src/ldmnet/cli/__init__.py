@@ -6,7 +6,7 @@ import click
 
 import ldmnet
 from ldmnet.cli.completion import completion
-from ldmnet.cli.experiments import demo, figure, reproduce, study, table
+from ldmnet.cli.experiments import demo, figure, parts, reproduce, study, table
 from ldmnet.cli.faces import describe, faces
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
@@ -35,6 +35,7 @@ COMMANDS = (
     reproduce,
     study,
     table,
+    parts,
     figure,
     faces,
     describe,

@@ -179,7 +179,8 @@ def study(
 def table(table: str, style: str, leads: bool, results: Path | None) -> None:
     """Print a table from the records."""
     from ldmnet.records import format_table, table_rows
-    from ldmnet.records.tables import format_leads, records_in
+    from ldmnet.records.leads import format_leads
+    from ldmnet.records.tables import records_in
 
     if leads and style != "md":
         raise click.BadParameter(f"--leads is written as md only, not as {style}.")
@@ -194,6 +195,29 @@ def table(table: str, style: str, leads: bool, results: Path | None) -> None:
         click.echo(format_leads(records, table))
         return
     click.echo(format_table(rows, style))  # type: ignore[arg-type]
+
+
+@click.command(
+    epilog=examples(
+        "ldmnet parts",
+        "ldmnet parts --figure parts.png --results mine",
+    )
+)
+@click.option("--figure", type=click.Path(path_type=Path), default=None, help="Draw them, too.")
+@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
+def parts(figure: Path | None, results: Path | None) -> None:
+    """Split LDMNet's gain in every table in two: what the pull adds, and what the graph adds."""
+    from ldmnet.records.leads import format_parts, parts_of
+    from ldmnet.records.tables import records_in
+
+    found = parts_of(records_in(results))
+    if not found:
+        raise DataError(f"there are no records of LDMNet beside its control in {results or 'results'}.")
+    click.echo(format_parts(found))
+    if figure is not None:
+        from ldmnet.records.figures import parts_figure
+
+        click.echo(str(parts_figure(found, figure)), err=True)
 
 
 @click.command(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ldmnet.errors import DataError, missing_extra
+from ldmnet.records.leads import Parts, standard_error
 from ldmnet.records.runs import Record
 from ldmnet.records.tables import ORDER, TUNED, accuracy_of, cells_of
 
@@ -22,6 +23,14 @@ TITLES = {
     "control": "control (graph off)",
     "ldmnet": "LDMNet",
     "ldmnet_tuned": "LDMNet, tuned",
+}
+DATA = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "digits5k": "the demo's digits",
+    "yaleb": "Extended Yale B",
+    "cufs": "CUFS",
 }
 
 
@@ -142,3 +151,43 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
+
+
+def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
+    """One bar a cell: no regulariser at zero, what the pull adds, and on top of it what the graph adds.
+
+    A cell without a run of no regulariser is left out.
+    """
+    parts = [part for part in parts if part.pull]
+    if not parts:
+        raise DataError("there are no records of LDMNet, its control and no regulariser to draw.")
+    plt = pyplot()
+    figure, axis = plt.subplots(figsize=(8, 0.42 * len(parts) + 1.3))
+    places = list(range(len(parts)))[::-1]
+    pull = [statistics.fmean(part.pull) for part in parts]
+    graph = [statistics.fmean(part.graph) for part in parts]
+    errors = [standard_error(part.graph) for part in parts]
+    axis.barh(places, pull, color="#b8b8b8", label="the pull: control less no regulariser")
+    axis.barh(
+        places, graph, left=pull, xerr=errors, color="#2a6fbb", error_kw={"elinewidth": 1, "capsize": 2},
+        label="the graph: LDMNet less control",
+    )  # fmt: skip
+    for place, start, gain, error in zip(places, pull, graph, errors, strict=True):
+        end = max(start, start + gain + error)
+        axis.annotate(f"{gain:+.1f}", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    names = [", ".join([*_where(part), part.settings]) for part in parts]
+    axis.set_yticks(places, names, fontsize=9)
+    axis.set_xlabel("points of accuracy over no regulariser (whiskers: standard error of the graph's part)", fontsize=9)
+    axis.margins(x=0.08)
+    axis.grid(axis="x", alpha=0.3)
+    axis.set_axisbelow(True)
+    axis.legend(loc="lower right", fontsize=8)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _where(part: Parts) -> list[str]:
+    return [DATA.get(part.table, part.table), *([] if part.per_class is None else [f"{part.per_class} a class"])]

@@ -20,7 +20,6 @@ Format = Literal["md", "latex", "csv", "json"]
 NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
 TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
 ORDER = METHODS + tuple(method + TUNED for method in METHODS)
-OURS = ("ldmnet", "ldmnet" + TUNED)
 OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
 
 
@@ -127,6 +126,12 @@ def accuracy_of(record: Record) -> float | None:
     return None if "diverged" in record else record["accuracy"]
 
 
+def of_validation_people(record: Record) -> bool:
+    """Whether a run of matching was judged on validation people: its accuracy chooses, and is no test."""
+    part: str | None = record.get("settings", {}).get("part")
+    return part == "validation"
+
+
 def _all_or_none(values: list[float | None]) -> list[float]:
     """The values, or nothing if one of them is missing: a mean over the runs that went well would flatter."""
     there = [v for v in values if v is not None]
@@ -164,14 +169,14 @@ def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
         columns = "r" * len(lines[0])
         return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline",
                           r"\end{tabular}"])  # fmt: skip
-    return _markdown(lines, "---:" if sized else "---")
+    return markdown(lines, "---:" if sized else "---")
 
 
 def _by_method(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
     best = _best(rows)
     lines = [["method", "mean", "seeds", "selection"]]
     for row in rows:
-        lines.append([_words(row.method), _cell(row, best, latex=latex), str(row.seeds), row.selection])
+        lines.append([words(row.method), _cell(row, best, latex=latex), str(row.seeds), row.selection])
     return lines
 
 
@@ -181,13 +186,13 @@ def _by_size(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
     names = sorted({row.method for row in rows}, key=rank)
     methods = list(dict.fromkeys(name.removesuffix(TUNED) for name in names))
     tuned = any(row.method.endswith(TUNED) for row in rows)
-    lines = [["a class", *(["settings"] if tuned else []), *map(_words, methods), "seeds"]]
+    lines = [["a class", *(["settings"] if tuned else []), *map(words, methods), "seeds"]]
     for size in dict.fromkeys(row.per_class for row in rows):
         best = _best(row for row in rows if row.per_class == size)
         for kind in ("", TUNED):
             line = [cell.get((size, method + kind)) for method in methods]
             if any(line):
-                head = [_size(size), *([("tuned" if kind else "printed")] if tuned else [])]
+                head = [size_word(size), *([("tuned" if kind else "printed")] if tuned else [])]
                 cells = ["" if row is None else _cell(row, best, latex=latex) for row in line]
                 lines.append([*head, *cells, _span(row.seeds for row in line if row is not None)])
     return lines
@@ -202,15 +207,17 @@ def _span(numbers: Iterable[int]) -> str:
     return str(found[0]) if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
-def _words(method: str) -> str:
+def words(method: str) -> str:
+    """A row's name with spaces."""
     return method.replace("_", " ")
 
 
-def _size(per_class: int | None) -> str:
+def size_word(per_class: int | None) -> str:
+    """Training images a class, for people."""
     return "all" if per_class is None else str(per_class)
 
 
-def _markdown(lines: Sequence[Sequence[str]], first: str = "---") -> str:
+def markdown(lines: Sequence[Sequence[str]], first: str = "---") -> str:
     """A heading and rows, all columns but the first to the right."""
     rule = "|" + "|".join([first, *["---:"] * (len(lines[0]) - 1)]) + "|"
     table = ["| " + " | ".join(line) + " |" for line in lines]
@@ -226,39 +233,6 @@ def _cell(row: TableRow, best: float | None, *, latex: bool) -> str:
     return number + spread + printed
 
 
-def format_leads(records: Iterable[Record], table: str) -> str:
-    """What LDMNet's rows have over every other row, as Markdown: mean ± standard error of the differences, by seed.
-
-    A seed counts where both rows have it; nothing is said of a pair with a run that diverged, or without a common seed.
-    """
-    cells = cells_of(records, table)
-    methods = sorted({method for _, method in cells}, key=rank)
-    ours, others = ([m for m in methods if (m in OURS) is side] for side in (True, False))
-    sized = {size for size, _ in cells} != {None}
-    # with sizes the tuned rows of the others go below their printed ones, as in the table; without, all go side by side
-    split = sized and any(m.endswith(TUNED) for m in others)
-    kinds = {"": ["printed"], TUNED: ["tuned"]} if split else {"": []}
-    across = list(dict.fromkeys(m.removesuffix(TUNED) for m in others)) if split else others
-    lines = [["a class", "of", *(["their settings"] if split else []), *[f"over {_words(m)}" for m in across]]]
-    for size in sorted({size for size, _ in cells}, key=lambda size: (size is None, size)):
-        for row in ours:
-            for kind, settings in kinds.items():
-                differences = [_paired(cells[size, row], cells[size, other + kind]) for other in across]
-                if any(differences):
-                    lines.append([_size(size), _words(row), *settings, *differences])
-    return _markdown(lines if sized else [line[1:] for line in lines])
-
-
-def _paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> str:
-    common = sorted(ours.keys() & theirs.keys())
-    pairs = [(accuracy_of(ours[seed]), accuracy_of(theirs[seed])) for seed in common]
-    apart = [a - b for a, b in pairs if a is not None and b is not None]
-    if not apart or len(apart) < len(pairs):
-        return ""
-    error = f" ± {statistics.stdev(apart) / len(apart) ** 0.5:.2f}" if len(apart) > 1 else ""
-    return f"{statistics.fmean(apart):+.2f}{error}"
-
-
 def format_study(records: Iterable[Record]) -> str:
     """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one.
 
@@ -266,7 +240,7 @@ def format_study(records: Iterable[Record]) -> str:
     is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
     """
     records = list(records)
-    people = all(record.get("settings", {}).get("part") == "validation" for record in records)
+    people = all(map(of_validation_people, records))
     by_name: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_name[record["method"]].append(record)
@@ -285,7 +259,7 @@ def format_study(records: Iterable[Record]) -> str:
         lines.append([name, f"{val:.2f}", test, f"{gain:+.2f}", str(len(by_seed))])
     if people:
         lines = [[cell for place, cell in enumerate(line) if place != 2] for line in lines]
-    return _markdown(lines)
+    return markdown(lines)
 
 
 def _mean_and_spread(values: list[float]) -> str:
