@@ -6,6 +6,7 @@ from made_up import people_table
 
 from ldmnet.errors import InputError
 from ldmnet.matching import given_split, open_set, validation_fold
+from ldmnet.matching.protocols import thinned
 from words import exactly
 
 
@@ -50,6 +51,20 @@ def test_validation_people_come_from_the_training_people():
     assert not held & train
     assert not (held | train) & people_of(table, fold.probe)
     assert len(held) == 3
+
+
+def test_a_thinned_fold_trains_on_fewer_and_tests_the_same():
+    table = people_table(people=12)
+    fold = open_set(table, 1)[0]
+    few = thinned(table, fold, 4, 1, seed=0)
+    assert people_of(table, few.train) < people_of(table, fold.train)
+    seen = list(zip(table.identity[few.train].tolist(), table.modality[few.train].tolist(), strict=True))
+    assert len(seen) == len(set(seen)) == 8  # four people, once in each modality
+    assert torch.equal(few.probe, fold.probe)
+    assert torch.equal(few.gallery, fold.gallery)
+    assert torch.equal(thinned(table, fold, 4, 1, seed=0).train, few.train)
+    assert not torch.equal(thinned(table, fold, 4, 1, seed=1).train, few.train)
+    assert torch.equal(thinned(table, fold, 99, 99, seed=0).train, fold.train)
 
 
 def test_people_of_one_modality_train_but_are_not_tested_and_single_images_are_left_out():

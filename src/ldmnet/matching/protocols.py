@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -73,6 +73,19 @@ def open_set(table: MatchTable, n_splits: int = 10, *, train_share: float = TRAI
 def validation_fold(table: MatchTable, fold: Fold, seed: int, *, share: float = VALIDATION_SHARE) -> Fold:
     """A fold within the training people of another, to choose settings on: its test people are not seen."""
     return _divide(table, fold.train, share, seed, "validation people", f"{fold.name}, validation")
+
+
+def thinned(table: MatchTable, fold: Fold, people: int, images: int, seed: int) -> Fold:
+    """The fold with fewer to train on: so many people at most, and so many images of each in a modality."""
+    draw = generator(seed, "fewer")
+    identity, modality = table.identity[fold.train], table.modality[fold.train]
+    everyone = torch.unique(identity)
+    kept = []
+    for person in everyone[torch.randperm(len(everyone), generator=draw)][:people].tolist():
+        for m in range(len(table.modalities)):
+            rows = fold.train[(identity == person) & (modality == m)]
+            kept.append(rows[torch.randperm(len(rows), generator=draw)][:images])
+    return replace(fold, name=f"{fold.name}, {people} people x {images}", train=torch.cat(kept).sort().values)
 
 
 def given_split(table: MatchTable, seed: int = 0) -> Fold:

@@ -19,7 +19,7 @@ from ldmnet.matching.casia import read_casia
 from ldmnet.matching.embeddings import EmbeddingSettings, learn
 from ldmnet.matching.figures import scatter_points
 from ldmnet.matching.identify import identify
-from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, validation_fold
+from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, thinned, validation_fold
 from ldmnet.records.files import write_atomically
 from ldmnet.records.runs import Record, settings_hash, versions
 from ldmnet.training.progress import OnEpoch
@@ -41,6 +41,7 @@ class MatchSettings:
         gallery: the gallery's modality in an .npz file.
         fingerprint: of a user's file.
         threads: torch's threads, since float32 sums depend on their order.
+        fewer: train on so many people at most, and on so many images of each in a modality.
     """
 
     data: str
@@ -50,6 +51,7 @@ class MatchSettings:
     gallery: str | None = None
     fingerprint: str = ""
     threads: int = 1
+    fewer: tuple[int, int] | None = None
 
     @property
     def train(self) -> TrainSettings:
@@ -124,14 +126,19 @@ def load_fold(
     if settings.data == "casia":
         name = "dev" if validates or settings.split == 0 else str(settings.split)
         table, folds = _casia(str(data_dir), name, features)
-        return table, folds[0]
+        return table, _fewer(settings, table, folds[0])
     table = _table(settings.data, data_dir, settings.gallery)
     if table.split is not None:
         fold = given_split(table)
     else:
         share = SHARES.get(settings.data, TRAIN_SHARE)
         fold = open_set(table, settings.split + 1, train_share=share)[settings.split]
-    return table, validation_fold(table, fold, settings.split) if validates else fold
+    fold = validation_fold(table, fold, settings.split) if validates else fold
+    return table, _fewer(settings, table, fold)
+
+
+def _fewer(settings: MatchSettings, table: MatchTable, fold: Fold) -> Fold:
+    return fold if settings.fewer is None else thinned(table, fold, *settings.fewer, settings.split)
 
 
 @lru_cache(maxsize=1)

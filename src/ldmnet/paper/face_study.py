@@ -26,13 +26,18 @@ class FaceVariation:
         name: what is varied, and to what.
         method: fields of its `Method` to replace.
         embedding: fields of `EmbeddingSettings` to replace.
+        fewer: people, and images of each in a modality, to train on; see `MatchSettings`.
+        longer: a factor on the epochs, which have few steps then.
     """
 
     name: str
     method: dict[str, Any] = field(default_factory=dict)
     embedding: dict[str, Any] = field(default_factory=dict)
+    fewer: tuple[int, int] | None = None
+    longer: int = 1
 
 
+PAIRS = (15, 1)  # fifteen people, one image of each in a modality: the same training set in form, whatever the data
 CONTROL = {"name": "control", "lambda_tilde": 0.0}
 VARIATIONS = (
     FaceVariation(f"LDMNet, mu {MU:g}, lambda_tilde {STRENGTH:g}"),
@@ -52,12 +57,15 @@ VARIATIONS = (
     FaceVariation("weight decay beside it", {"weight_decay_w": specs.NIR_VIS.w}),
     FaceVariation("DropOut beside it", {"dropout": specs.DROPOUT}),
     FaceVariation("both layers", embedding={"layers": (FIRST_LAYER, "features")}),
+    FaceVariation("15 pairs: no regulariser", {"name": "none", "mu": 0.0, "lambda_tilde": 0.0}, fewer=PAIRS, longer=3),
+    FaceVariation("15 pairs: control, mu 5", CONTROL, fewer=PAIRS, longer=3),
+    FaceVariation("15 pairs: lambda_tilde 5", {"lambda_tilde": 5.0}, fewer=PAIRS, longer=3),
 )
 
 
 def study_embedding(variation: FaceVariation, epochs: int) -> EmbeddingSettings:
     """A variation's settings."""
-    start = default_embedding("ldmnet_tuned", epochs)
+    start = default_embedding("ldmnet_tuned", variation.longer * epochs)
     method: Method = replace(start.method, **variation.method)
     return replace(start, method=method, **variation.embedding)
 
@@ -71,7 +79,9 @@ def run_face_study(
         MatchRun(
             table,
             variation.name,
-            what.settings(split, study_embedding(variation, what.epochs), validates=True),
+            replace(
+                what.settings(split, study_embedding(variation, what.epochs), validates=True), fewer=variation.fewer
+            ),
             "validation",
         )
         for split in list(what.splits)[:TUNING_SPLITS]
