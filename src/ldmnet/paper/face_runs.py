@@ -113,9 +113,10 @@ def execute_match(
     checkpoint = folder / "checkpoint.pt"
     table, fold = load_fold(run.settings, data_dir, features)
     record = match_once(run, table, fold, checkpoint=checkpoint, on_epoch=on_epoch)
-    write_atomically(done, json.dumps(record))
+    text = json.dumps(record)
+    write_atomically(done, text)
     checkpoint.unlink(missing_ok=True)
-    return record
+    return dict(json.loads(text))  # as it will be read again: lists in place of tuples
 
 
 def load_fold(

@@ -186,9 +186,10 @@ def execute(
         if keep_weights:
             save_weights(result.model, weights)
         record = describe(run, data, result)
-    write_atomically(done, json.dumps(record))
+    text = json.dumps(record)
+    write_atomically(done, text)
     checkpoint.unlink(missing_ok=True)
-    return record
+    return dict(json.loads(text))  # as it will be read again: lists in place of tuples
 
 
 def train_once(
