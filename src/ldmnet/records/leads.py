@@ -97,12 +97,11 @@ def parts_of(records: Iterable[Record]) -> list[Parts]:
         for (size, method), by_seed in cells_of(tested, table).items():
             selection = next(iter(by_seed.values()))["selection"]
             cells.setdefault((size, selection), {})[method.removesuffix(TUNED)] = by_seed
-        for (size, selection), rows in cells.items():
+        for (size, selection), rows in sorted(cells.items(), key=lambda cell: (cell[0][0] or 0, cell[0][1])):
             none, control, ldmnet = (rows.get(name, {}) for name in ("none", "control", "ldmnet"))
             if graph := paired(ldmnet, control):
                 parts.append(Parts(table, size, selection, paired(control, none), graph))
-    order = {table: place for place, table in enumerate(dict.fromkeys(part.table for part in parts))}
-    return sorted(parts, key=lambda part: (order[part.table], part.per_class or 0, part.selection))
+    return parts
 
 
 def format_parts(parts: Sequence[Parts]) -> str:
