@@ -118,6 +118,8 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     if not lines:
         raise DataError(f"there are no records of a table {table!r} with a test loss and a training loss to draw.")
     plt = pyplot()
+    from matplotlib.ticker import LogLocator
+
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2))
     for method in sorted(lines, key=lambda name: (ORDER.index(name.removesuffix(TUNED)), name)):
         plain = method.removesuffix(TUNED)
@@ -137,10 +139,12 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     for axis, name in ((left, "test error (%)"), (right, "test loss - training loss")):
         axis.set_xscale("log")
         axis.set_yscale("log")
-        axis.set_xticks(shown, [f"{n:,}" for n in shown], minor=False)
+        axis.set_xticks(shown, [f"{n:,}" for n in shown], minor=False, rotation=40, ha="right", rotation_mode="anchor")
         axis.set_xticks([], minor=True)
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
         axis.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+        axis.tick_params(labelsize=8, which="both")
         axis.set_xlabel("training images")
         axis.set_ylabel(name)
         axis.grid(alpha=0.3, which="both")
