@@ -41,7 +41,7 @@ def test_every_method_has_a_grid_around_its_default():
     for row in METHODS:
         grid = faces.grid(row, 200)
         assert len(set(grid)) == len(grid)
-        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row == "low_rank" else 5 if row == "none" else 10)
+        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row == "low_rank" else 5 if row == "none" else 15)
         if row not in (*faces.NOT_TUNED, "low_rank"):
             assert {settings.train.lr for settings in grid} == {0.01, 0.03, 0.1, 0.3, 1.0}
         if row in faces.NOT_TUNED:
@@ -49,8 +49,8 @@ def test_every_method_has_a_grid_around_its_default():
     printed = faces.default_embedding("ldmnet")
     assert (printed.method.mu, printed.method.lambda_tilde, printed.train.lr) == (5.0, 5e-5, 0.1)
     tuned = {(s.method.mu, s.method.lambda_tilde, s.method.input_scale) for s in faces.grid("ldmnet_tuned")}
-    assert tuned == {(5.0, 1.0, 1.0), (5.0, 5.0, 1.0)}
-    assert {s.method.mu for s in faces.grid("control")} == {5.0, 20.0}
+    assert tuned == {(5.0, 1.0, 1.0), (5.0, 5.0, 1.0), (20.0, 20.0, 1.0)}
+    assert {s.method.mu for s in faces.grid("control")} == {1.0, 5.0, 20.0}
     with pytest.raises(InputError, match=exactly(f"there is no method 'lda'. The methods: {', '.join(METHODS)}.")):
         faces.default_embedding("lda")
 
@@ -226,7 +226,8 @@ def test_the_study_varies_one_thing_at_a_time():
     start = face_study.study_embedding(face_study.VARIATIONS[0], 200)
     assert start == faces.default_embedding("ldmnet_tuned")
     settings = [face_study.study_embedding(variation, 200) for variation in face_study.VARIATIONS]
-    assert len(set(settings)) == len(settings)
+    trained_on = [variation.fewer for variation in face_study.VARIATIONS]
+    assert len(set(zip(settings, trained_on, strict=True))) == len(settings)
     by_name = {v.name: s for v, s in zip(face_study.VARIATIONS, settings, strict=True)}
     assert by_name["neighbours in the other modality only"] == replace(start, across=True)
     assert by_name["control, mu 5"].method == faces.grid("control")[0].method

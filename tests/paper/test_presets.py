@@ -1,9 +1,17 @@
 import re
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from ldmnet.errors import InputError
-from ldmnet.paper.presets import CHOSEN, PRINTED_ROWS, classification_runs, printed_method, rows_of
+from ldmnet.paper.presets import CHOSEN, PRINTED_ROWS, SETUP, classification_runs, printed_method, rows_of
+from ldmnet.records.runs import read_records
+from ldmnet.training.methods import Method
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_mnist_50_is_the_papers_row():
@@ -66,10 +74,33 @@ def test_tuned_rows_differ_from_the_printed_ones_in_what_was_chosen(table):
         assert f"{row}_tuned" in rows_of(table)
 
 
-def test_the_control_and_ldmnet_are_tuned_alike():
-    for table, chosen in CHOSEN.items():
-        assert chosen["control"].lr == chosen["ldmnet"].lr, table
-        assert chosen["control"].method.get("mu") == chosen["ldmnet"].method.get("mu")
+def pixels_and_start(settings):
+    return [settings[name] for name in ("net", "preprocess", "pixel_scale", "init")]
+
+
+def company(method):
+    """Regularisers beside the one that the method is named after."""
+    parts = {"weight_decay": method.weight_decay_w, "dropout": method.dropout}
+    return [name for name, strength in parts.items() if strength and name != method.name]
+
+
+@pytest.mark.parametrize("table", ["mnist", "cifar10", "svhn"])
+def test_what_was_chosen_is_the_best_on_validation_images(table):
+    by_method = defaultdict(lambda: defaultdict(dict))  # validation accuracy by method, settings and seed
+    for record in read_records([RESULTS / f"{table}.jsonl", RESULTS / f"study-{table}.jsonl"]):
+        settings = record["settings"]
+        method = Method(**settings["method"])
+        if record["per_class"] != 50 or record["accuracy"] is None or company(method):
+            continue
+        if pixels_and_start(settings) == pixels_and_start(asdict(SETUP[table])):
+            by_method[method.name][method, settings["train"]["lr"]][record["seed"]] = record["val_accuracy"]
+    for row in CHOSEN[table]:
+        (run,) = classification_runs(table, [50], [f"{row}_tuned"], [0])
+        found, key = by_method[row], (run.settings.method, run.settings.train.lr)
+        for other, by_seed in found.items():
+            common = sorted(by_seed.keys() & found[key].keys())
+            assert common, (row, other)
+            assert fmean(found[key][s] for s in common) >= fmean(by_seed[s] for s in common), (row, other)
 
 
 def test_a_tuned_row_that_is_not_there_is_refused():

@@ -38,6 +38,8 @@ class FaceVariation:
 
 
 PAIRS = (15, 1)  # fifteen people, one image of each in a modality: the same training set in form, whatever the data
+EVERYBODY = 10_000
+NONE = {"name": "none", "mu": 0.0, "lambda_tilde": 0.0}
 CONTROL = {"name": "control", "lambda_tilde": 0.0}
 VARIATIONS = (
     FaceVariation(f"LDMNet, mu {MU:g}, lambda_tilde {STRENGTH:g}"),
@@ -57,9 +59,19 @@ VARIATIONS = (
     FaceVariation("weight decay beside it", {"weight_decay_w": specs.NIR_VIS.w}),
     FaceVariation("DropOut beside it", {"dropout": specs.DROPOUT}),
     FaceVariation("both layers", embedding={"layers": (FIRST_LAYER, "features")}),
-    FaceVariation("15 pairs: no regulariser", {"name": "none", "mu": 0.0, "lambda_tilde": 0.0}, fewer=PAIRS, longer=3),
+    FaceVariation("15 pairs: no regulariser", NONE, fewer=PAIRS, longer=3),
     FaceVariation("15 pairs: control, mu 5", CONTROL, fewer=PAIRS, longer=3),
     FaceVariation("15 pairs: lambda_tilde 5", {"lambda_tilde": 5.0}, fewer=PAIRS, longer=3),
+    *(
+        FaceVariation(f"{images} images a modality: {name}", method, fewer=(EVERYBODY, images), longer=3)
+        for images in (2, 5)
+        for name, method in {
+            "no regulariser": NONE,
+            "control, mu 5": CONTROL,
+            "control, mu 20": {**CONTROL, "mu": 20.0},
+            "lambda_tilde 5": {"lambda_tilde": 5.0},
+        }.items()
+    ),
 )
 
 

@@ -30,9 +30,16 @@ TABLES = ("yaleb", "cufs")
 EPOCHS = specs.NIR_VIS.epochs
 TUNING_SPLITS, FINALISTS = 3, 2
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3, 0.01, 1.0)
-CONTROL_MU = (5.0, 20.0)
 MU, STRENGTH = 5.0, 1.0  # of LDMNet, tuned
-STRENGTHS = (STRENGTH, 5.0)
+STRENGTHS = {  # three of each regulariser
+    "weight_decay": [Method("weight_decay", weight_decay_w=factor * specs.NIR_VIS.w) for factor in (1, 10, 0.1)],
+    "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT, 0.7)],
+    "control": [Method("control", mu=mu) for mu in (MU, 20.0, 1.0)],
+    "ldmnet_tuned": [
+        Method("ldmnet", mu=mu, lambda_tilde=strength) for mu, strength in ((MU, STRENGTH), (MU, 5.0), (20.0, 20.0))
+    ],
+}
+MARGINS = (0.2, 0.5, 0.1)
 NOT_TUNED = ("pca", "ldmnet")
 
 
@@ -69,7 +76,7 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
 
 
 def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
-    """The settings that a row's are chosen from: for a network five learning rates and two strengths."""
+    """The settings that a row's are chosen from: for a network five learning rates and three strengths."""
     start = default_embedding(row, epochs)
     if row in NOT_TUNED:
         return [start]
@@ -77,16 +84,10 @@ def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
         return [replace(start, dimensions=d, step_size=s) for d in (200, 400) for s in (0.01, 0.03)]
     if row == "none":
         return [replace(start, train=face_training(epochs, lr)) for lr in LEARNING_RATES]
-    methods = {
-        "weight_decay": [Method("weight_decay", weight_decay_w=w) for w in (specs.NIR_VIS.w, 10 * specs.NIR_VIS.w)],
-        "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT)],
-        "control": [Method("control", mu=mu) for mu in CONTROL_MU],
-        "ldmnet_tuned": [Method("ldmnet", mu=MU, lambda_tilde=strength) for strength in STRENGTHS],
-    }
     trains = [face_training(epochs, lr) for lr in LEARNING_RATES]
     if row == "triplet":
-        return [replace(start, train=train, margin=margin) for train in trains for margin in (0.2, 0.5)]
-    return [replace(start, train=train, method=method) for train in trains for method in methods[row]]
+        return [replace(start, train=train, margin=margin) for train in trains for margin in MARGINS]
+    return [replace(start, train=train, method=method) for train in trains for method in STRENGTHS[row]]
 
 
 @dataclass(frozen=True)

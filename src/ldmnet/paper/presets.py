@@ -69,7 +69,7 @@ CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once valida
         "none": Choice(5),
         "weight_decay": Choice(5),
         "dropout": Choice(2),
-        "control": Choice(method={"mu": "auto"}),  # as LDMNet, without the graph
+        "control": Choice(5, {"mu": "auto"}),
         "ldmnet": Choice(method=RULE),
     },
     "cifar10": {
@@ -81,7 +81,7 @@ CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once valida
     },
     "svhn": {
         "dropout": Choice(2),
-        "control": Choice(),  # as printed: nothing that was tried was better
+        "control": Choice(),  # as LDMNet, without the graph
         "ldmnet": Choice(method={"input_scale": 0.0}),
     },
 }

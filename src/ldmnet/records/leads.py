@@ -105,10 +105,11 @@ def parts_of(records: Iterable[Record]) -> list[Parts]:
 
 
 def format_parts(parts: Sequence[Parts]) -> str:
-    """The parts as Markdown: mean ± standard error over seeds, in points."""
+    """The parts as Markdown: mean ± standard error, in points, and the seeds of each where they differ."""
     lines = [["data", "a class", "settings", "the pull adds", "the graph adds", "seeds"]]
     for part in parts:
         size = "" if part.per_class is None else size_word(part.per_class)
         gains = [_mean_and_error(part.pull), _mean_and_error(part.graph)]
-        lines.append([part.table, size, part.settings, *gains, str(len(part.graph))])
+        seeds = dict.fromkeys(str(len(apart)) for apart in (part.pull, part.graph) if apart)
+        lines.append([part.table, size, part.settings, *gains, " and ".join(seeds)])
     return markdown(lines)
