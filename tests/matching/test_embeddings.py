@@ -58,6 +58,12 @@ def test_the_same_seed_gives_the_same_features(kind):
     assert first.shape[0] == len(table.x)
 
 
+def test_triplets_need_two_people_with_two_images():
+    words = "triplets need two identities with two samples each, got 1 with two or more."
+    with pytest.raises(InputError, match=exactly(words)):
+        next(balanced_batches(torch.tensor([0, 0, 1, 2]), 4, torch.Generator()))
+
+
 def test_triplets_that_meet_the_margin_give_no_gradient():
     angle = torch.tensor([0.0, 0.01, 3.1, 3.11])
     x = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from made_up import people_table, yaleb_file
 
 from ldmnet.cli import main
+from ldmnet.cli.faces import summary
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.matching import METHODS
 from ldmnet.paper import face_study, faces
@@ -124,6 +125,44 @@ def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
         "every setting tried for none, dropout diverged. Leave them out with --methods."
     )):  # fmt: skip
         faces.tune(what, ["none", "dropout"])
+
+
+def test_the_next_best_settings_step_in_for_those_that_diverge_on_later_splits(monkeypatch):
+    what = faces.Matching("yaleb", "yaleb", range(10))
+
+    def sweep(self, runs, name, console):
+        late = {0.1: 5, 0.03: 7}  # the best two diverge there
+        records = [{"accuracy": 60.0 - 10 * (run.settings.train.lr not in late)} for run in runs]
+        for record, run in zip(records, runs, strict=True):
+            if run.settings.split == late.get(run.settings.train.lr):
+                record["diverged"] = "the loss is not finite."
+        return records
+
+    monkeypatch.setattr(faces.Matching, "sweep", sweep)
+    choice = faces.tune(what, ["none"])["none"]
+    assert (choice.embedding.train.lr, choice.val_accuracy) == (0.3, 50.0)
+
+
+def test_casia_is_tuned_on_its_development_view_whatever_the_fold(monkeypatch, tmp_path):
+    hashes = []
+
+    def sweep(self, runs, name, console):
+        hashes.append([run.settings.hash() for run in runs])
+        return [{"accuracy": 50.0} for run in runs]
+
+    monkeypatch.setattr(faces.Matching, "sweep", sweep)
+    for fold in (1, 7):
+        faces.tune(faces.Matching("casia", "casia", [fold], data_dir=tmp_path), ["none"])
+    assert len(hashes[0]) == 5
+    assert hashes[0] == hashes[1]
+
+
+def test_a_method_that_diverged_has_no_mean(places):
+    where = {name: places[name] for name in ("runs_dir", "data_dir")}
+    records = [execute_match(run_of(split=split), **where) for split in (0, 1)]
+    records[1]["diverged"] = "the loss is not finite."
+    (row,) = zip(*[column._cells for column in summary(records).columns], strict=True)
+    assert row[1:] == ("diverged", "", "", "2", "printed, 1 diverged")
 
 
 def test_a_table_shows_the_settings_that_were_chosen_last(places):

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from ldmnet.cli import main
 from ldmnet.errors import DataError, InputError
 from ldmnet.paper import vgg
 from ldmnet.records import execute
@@ -32,6 +34,22 @@ def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differ
 def test_an_unknown_row_is_refused():
     with pytest.raises(InputError, match=exactly("vgg16 has no row 'dropout'. The rows: continued, control, ldmnet.")):
         vgg.fine_tuning_runs(["dropout"], [0])
+
+
+def test_the_base_is_a_row_and_there_are_no_sizes(monkeypatch, tmp_path):
+    asked = []
+
+    def sweep(runs, **more):
+        asked.append([run.row for run in runs])
+        return []
+
+    monkeypatch.setattr("ldmnet.records.sweep_runs", sweep)
+    command = ["reproduce", "vgg16", "--seeds", "1", "--results", str(tmp_path), "--runs-dir", str(tmp_path)]
+    for methods in ("base", "base,ldmnet"):
+        assert CliRunner().invoke(main, [*command, "--methods", methods]).exit_code == 0
+    assert asked == [["base"], [], ["base"], ["ldmnet"]]
+    refused = CliRunner().invoke(main, [*command, "--per-class", "50"])
+    assert "--per-class does not go with vgg16, which trains on 10,000 images." in refused.output
 
 
 @pytest.fixture

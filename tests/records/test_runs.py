@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 from ldmnet.records import Run, RunSettings, execute, sweep_runs, unfinished
+from ldmnet.records import runs as runs_module
 from ldmnet.records.runs import training_data
 from ldmnet.training import Method, TrainSettings
 
@@ -195,6 +196,15 @@ def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(small_mnist, tmp_
     assert "checkpoint" not in first["diverged"]
     assert second["accuracy"] is not None
     assert sweep_runs([wild], **where) == [first]
+    assert unfinished([wild], runs_dir=where["runs_dir"], results=where["results"], files=["model.safetensors"]) == []
+
+
+def test_a_run_that_diverged_is_done_whatever_it_should_leave_behind(small_mnist, tmp_path, monkeypatch):
+    wild = run_of()
+    wild = replace(wild, settings=replace(wild.settings, train=TrainSettings(epochs=2, lr=1e30)))
+    first = execute(wild, runs_dir=tmp_path, data_dir=small_mnist)
+    monkeypatch.setattr(runs_module, "train_once", None)
+    assert execute(wild, runs_dir=tmp_path, data_dir=small_mnist, keep_weights=True, snapshots=True) == first
 
 
 def test_a_run_on_all_images_is_recorded_under_the_tables_size(small_mnist, tmp_path):

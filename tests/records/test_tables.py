@@ -60,6 +60,13 @@ def test_runs_with_other_settings_than_the_last_are_left_out():
     assert (row.mean, row.seeds) == (61.0, 3)
 
 
+def test_none_is_a_setting_like_any_other():
+    old = [with_settings(record("ldmnet", seed, 50.0), gallery=None) for seed in (0, 1, 2)]
+    new = with_settings(record("ldmnet", 0, 60.0), gallery="VIS")
+    (row,) = table_rows([*old, new], "mnist")
+    assert (row.mean, row.seeds) == (60.0, 1)
+
+
 def test_a_run_of_matching_that_diverged_is_no_number():
     bad = {**record("ldmnet", 1, 10.0), "diverged": "the loss is not finite."}
     rows = table_rows([record("ldmnet", 0, 50.0), bad], "mnist")
@@ -165,6 +172,18 @@ def test_a_study_begins_with_what_is_varied():
     assert gains == ("+0.00", "+1.00", "-1.00")
 
 
+def test_a_gain_is_over_the_seeds_that_both_have():
+    found = [("as printed", 0, 50.0), ("as printed", 1, 40.0), ("lr x 2", 0, 49.0), ("lr x 5", 7, 60.0)]
+    study = format_study({**record(name, seed, value), "val_accuracy": value} for name, seed, value in found)
+    assert [line.split(" | ")[3] for line in study.splitlines()[2:]] == ["+0.00", "-1.00", ""]
+
+
+def test_nothing_gains_over_what_diverged():
+    found = [("as printed", None), ("lr x 2", 49.0), ("lr x 5", 60.0)]
+    study = format_study({**record(name, 0, value), "val_accuracy": value} for name, value in found)
+    assert [line.split(" | ")[3] for line in study.splitlines()[2:]] == ["", "", ""]
+
+
 def test_a_table_without_sizes_has_its_methods_down():
     made = [
         record("ldmnet", 0, 50.0, None, "yaleb"),
@@ -211,12 +230,13 @@ def test_a_gain_is_split_into_the_pull_and_the_graph():
     made = [
         *[record("ldmnet", seed, accuracy) for seed, accuracy in enumerate([95.0, 97.0])],
         *[record("control", seed, accuracy) for seed, accuracy in enumerate([93.0, 94.0])],
-        record("none", 0, 90.0),
+        *[record("none", seed, accuracy) for seed, accuracy in enumerate([90.0, 90.0, 10.0])],  # one more
         *[chosen(record(name + "_tuned", 0, value)) for name, value in (("ldmnet", 96.0), ("control", 91.0))],
+        chosen(record("none_tuned", 1, 80.0)),  # another seed: the pull is left open
         record("ldmnet", 0, 98.0, 100),  # no control
     ]
     assert format_parts(parts_of(made)).splitlines()[2:] == [
-        "| mnist | 50 | printed | +3.00 | +2.50 ± 0.50 | 2 |",
+        "| mnist | 50 | printed | +3.50 ± 0.50 | +2.50 ± 0.50 | 2 |",
         "| mnist | 50 | tuned |  | +5.00 | 1 |",
     ]
 

@@ -1,4 +1,4 @@
-"""Commands around the paper's experiments: demo, reproduce, table."""
+"""Commands around the paper's experiments: demo, reproduce, study, table, parts and figure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
     )
 )
 @click.argument("table", type=click.Choice(TABLES))
-@click.option("--per-class", callback=comma_list, default="50", show_default=True, help="Training sizes.")
+@click.option("--per-class", callback=comma_list, default=None, help="Training sizes.  [default: 50]")
 @click.option(
     "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
     shell_complete=some_of(_rows),
@@ -93,7 +93,7 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
 @where_options
 def reproduce(
     table: str,
-    per_class: tuple[str, ...],
+    per_class: tuple[str, ...] | None,
     methods: tuple[str, ...] | None,
     snapshots: bool,
     seeds: int,
@@ -111,12 +111,15 @@ def reproduce(
     place, kept = results / f"{table}.jsonl", [FILE] if snapshots else []
     sweep = partial(sweep_runs, runs_dir=runs_dir, results=place, data_dir=data_dir)
     if table == "vgg16":
-        bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(methods or vgg.ROWS[1:], range(seeds))
+        if per_class is not None:
+            raise click.UsageError("--per-class does not go with vgg16, which trains on 10,000 images.")
+        rows = [row for row in methods or vgg.ROWS if row != vgg.ROWS[0]]  # the base is trained for any of them
+        bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(rows, range(seeds))
         left = unfinished(runs, runs_dir=runs_dir, results=place, files=kept)  # they start from the bases' weights
         work = partial(execute, keep_weights=True, snapshots=snapshots)
         records = sweep(bases, jobs=jobs or 1, work=work, files=[*kept, WEIGHTS] if left else kept)
     else:
-        sizes = integers(per_class, "--per-class")
+        sizes = integers(per_class or ("50",), "--per-class")
         records, runs = [], presets.classification_runs(table, sizes, methods or presets.rows_of(table), range(seeds))
     records += sweep(runs, jobs=jobs or cores(), work=partial(execute, snapshots=snapshots), files=kept)
     click.echo(format_table(table_rows(records, table), "md"))

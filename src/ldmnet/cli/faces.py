@@ -171,8 +171,14 @@ def summary(records: Sequence[dict[str, Any]]) -> Table:
     by_row: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         by_row.setdefault(record["method"], []).append(record)
-    best = max(statistics.fmean(r["accuracy"] for r in found) for found in by_row.values())
+    went_well = [found for found in by_row.values() if not any("diverged" in record for record in found)]
+    best = max((statistics.fmean(r["accuracy"] for r in found) for found in went_well), default=None)
     for found in by_row.values():
+        title, splits, settings = row_title(found[0]), str(len(found)), found[0]["selection"]
+        if found not in went_well:  # a mean over the others would flatter
+            diverged = sum("diverged" in record for record in found)
+            table.add_row(title, "diverged", "", "", splits, f"{settings}, {diverged} diverged")
+            continue
         accuracy = [record["accuracy"] for record in found]
         mean = statistics.fmean(accuracy)
         cell = f"[bold]{mean:.1f}[/]" if mean == best else f"{mean:.1f}"
@@ -181,9 +187,7 @@ def summary(records: Sequence[dict[str, Any]]) -> Table:
         for rate in ("0.01", "0.001"):
             shares = [r["verification"][rate] for r in found if r["verification"][rate] is not None]
             rates.append(f"{statistics.fmean(shares):.1f}" if shares else "")
-        diverged = sum("diverged" in record for record in found)
-        settings = found[0]["selection"] + (f", {diverged} diverged" if diverged else "")
-        table.add_row(row_title(found[0]), cell, *rates, str(len(found)), settings)
+        table.add_row(title, cell, *rates, splits, settings)
     return table
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ldmnet.errors import DivergenceError
+from ldmnet.errors import DivergenceError, InputError
 from ldmnet.seeds import generator
 from ldmnet.training.history import Epoch
 from ldmnet.training.progress import OnEpoch
@@ -49,6 +49,8 @@ def triplet_loss(features: Tensor, identity: Tensor, margin: float) -> tuple[Ten
 def balanced_batches(identity: Tensor, batch_size: int, draw: torch.Generator) -> Iterator[Tensor]:
     """One epoch of batches of rows, a few images of each of several people; everybody comes up equally often."""
     members = [rows for person in torch.unique(identity) if len(rows := (identity == person).nonzero().flatten()) > 1]
+    if len(members) < 2:
+        raise InputError(f"triplets need two identities with two samples each, got {len(members)} with two or more.")
     people_a_batch = max(2, batch_size // IMAGES_A_PERSON)
     batches = max(1, math.ceil(len(identity) / batch_size))
     order: list[int] = []

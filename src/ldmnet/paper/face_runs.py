@@ -21,7 +21,7 @@ from ldmnet.matching.figures import scatter_points
 from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, thinned, validation_fold
 from ldmnet.records.files import write_atomically
-from ldmnet.records.runs import Record, settings_hash, versions
+from ldmnet.records.runs import Record, settings_hash, versions, why_diverged
 from ldmnet.training.progress import OnEpoch
 from ldmnet.training.settings import TrainSettings
 
@@ -199,7 +199,7 @@ def match_once(
         "modalities": table.modalities,
     }
     if learned.diverged:
-        record["diverged"] = learned.diverged
+        record["diverged"] = why_diverged(learned.diverged)
     if settings.part == "test" and settings.split == first_split(settings.data):
         people = torch.unique(identity[fold.gallery])[:5]
         rows = torch.isin(identity, people).nonzero().flatten()

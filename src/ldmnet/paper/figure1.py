@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from safetensors.torch import load_file
 
 from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
 from ldmnet.records.figures import TITLES, feature_figure
-from ldmnet.records.runs import build_network, execute, training_data
+from ldmnet.records.runs import WEIGHTS, build_network, execute, training_data
 from ldmnet.training.features import sweep
 from ldmnet.training.progress import EpochBar
 
@@ -31,8 +30,10 @@ def draw_features(
     for run in runs:
         with EpochBar(run.row, run.settings.train.epochs, console) as bar:
             record = execute(run, runs_dir=runs_dir, data_dir=data_dir, on_epoch=bar, keep_weights=True)
-        model = build_network(run.settings)
-        model.load_state_dict(load_file(runs_dir / run.settings.hash() / "model.safetensors"))
+        if "diverged" in record:
+            console.print(f"{TITLES[run.row]} is left out: {record['diverged']}", soft_wrap=True, highlight=False)
+            continue
+        model = build_network(run.settings, runs_dir / run.settings.hash() / WEIGHTS)
         panels[f"{TITLES[run.row]}: {record['accuracy']:.1f} %"] = sweep(model, data.test[0], layer="features")
     title = f"{table}: features of {len(data.test[1]):,} test images after training on {per_class} a class"
     return feature_figure(panels, data.test[1], output, title=title)

@@ -101,7 +101,7 @@ def paper_table(table: str) -> specs.PaperTable:
 def classification_runs(
     table: str, sizes: Sequence[int], rows: Sequence[str], seeds: Sequence[int], *, threads: int = 1
 ) -> list[Run]:
-    """The runs of a classification table: every size, method and seed, seeds innermost last."""
+    """The runs of a classification table: every size, then every seed, then every row."""
     if table not in SETUP:
         raise InputError(f"there is no table {table!r}. The tables: {', '.join(SETUP)}.")
     spec = paper_table(table)

@@ -1,4 +1,4 @@
-"""What the paper leaves unsaid, varied one thing at a time around LDMNet's printed row at 50 images a class.
+"""What the paper leaves unsaid, varied one thing at a time around the printed rows at 50 images a class.
 
 Judged on validation images that are never trained on; the test accuracy is recorded beside it.
 """
@@ -12,6 +12,8 @@ from typing import Any
 from ldmnet.errors import InputError
 from ldmnet.paper.presets import SETUP, printed_method
 from ldmnet.records.runs import Run, RunSettings
+
+PER_CLASS = 50
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,7 @@ VARIATIONS: dict[str, tuple[Variation, ...]] = {
 }
 
 
-def study_runs(
-    table: str, seeds: Sequence[int], names: Sequence[str] | None = None, *, per_class: int = 50, threads: int = 1
-) -> list[Run]:
+def study_runs(table: str, seeds: Sequence[int], names: Sequence[str] | None = None, *, threads: int = 1) -> list[Run]:
     """The runs of a table's study, most seeds last; `names` picks variations by a part of their name."""
     if table not in VARIATIONS:
         raise InputError(f"there is no study of {table!r}. The studies: {', '.join(VARIATIONS)}.")
@@ -152,19 +152,19 @@ def study_runs(
         listed = "; ".join(v.name for v in VARIATIONS[table])
         raise InputError(f"no variation's name contains any of {list(names or [])}. The variations: {listed}.")
     return [
-        Run(f"study-{table}", variation.name, _settings(table, variation, seed, per_class, threads), "validation")
+        Run(f"study-{table}", variation.name, _settings(table, variation, seed, threads), "validation")
         for seed in seeds
         for variation in chosen
     ]
 
 
-def _settings(table: str, variation: Variation, seed: int, per_class: int, threads: int) -> RunSettings:
+def _settings(table: str, variation: Variation, seed: int, threads: int) -> RunSettings:
     setup = SETUP[table]
     settings = replace(
         setup,
-        per_class=per_class,
+        per_class=PER_CLASS,
         seed=seed,
-        method=replace(printed_method(table, per_class, variation.row), **(variation.method or {})),
+        method=replace(printed_method(table, PER_CLASS, variation.row), **(variation.method or {})),
         train=replace(setup.train, **{"lr": setup.train.lr * variation.lr, **(variation.train or {})}),
         threads=threads,
     )

@@ -66,13 +66,13 @@ def format_leads(records: Iterable[Record], table: str) -> str:
 
 @dataclass(frozen=True)
 class Parts:
-    """Where LDMNet's gain comes from in one cell of a table, by the seeds that its rows share.
+    """Where LDMNet's gain comes from in one cell of a table, seed by seed.
 
     Attributes:
         table: the table's name.
         per_class: training images a class, None for all.
         selection: how the settings of all three rows were chosen.
-        pull: the control less no regulariser; empty where one of them is missing.
+        pull: the control less no regulariser, on the seeds of `graph`; empty where one of those is missing.
         graph: LDMNet less the control.
     """
 
@@ -99,17 +99,18 @@ def parts_of(records: Iterable[Record]) -> list[Parts]:
             cells.setdefault((size, selection), {})[method.removesuffix(TUNED)] = by_seed
         for (size, selection), rows in sorted(cells.items(), key=lambda cell: (cell[0][0] or 0, cell[0][1])):
             none, control, ldmnet = (rows.get(name, {}) for name in ("none", "control", "ldmnet"))
-            if graph := paired(ldmnet, control):
-                parts.append(Parts(table, size, selection, paired(control, none), graph))
+            shared = {seed: control[seed] for seed in control.keys() & ldmnet.keys()}
+            pull = paired(shared, none) if shared.keys() <= none.keys() else []
+            if graph := paired(ldmnet, shared):
+                parts.append(Parts(table, size, selection, pull, graph))
     return parts
 
 
 def format_parts(parts: Sequence[Parts]) -> str:
-    """The parts as Markdown: mean ± standard error, in points, and the seeds of each where they differ."""
+    """The parts as Markdown: mean ± standard error over seeds, in points."""
     lines = [["data", "a class", "settings", "the pull adds", "the graph adds", "seeds"]]
     for part in parts:
         size = "" if part.per_class is None else size_word(part.per_class)
         gains = [_mean_and_error(part.pull), _mean_and_error(part.graph)]
-        seeds = dict.fromkeys(str(len(apart)) for apart in (part.pull, part.graph) if apart)
-        lines.append([part.table, size, part.settings, *gains, " and ".join(seeds)])
+        lines.append([part.table, size, part.settings, *gains, str(len(part.graph))])
     return markdown(lines)

@@ -22,7 +22,7 @@ import ldmnet
 from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratified, subset_and_validation
 from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
-from ldmnet.records.files import write_atomically
+from ldmnet.records.files import write_atomically, written_whole
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
@@ -86,7 +86,7 @@ class Run:
         table: which table it belongs to.
         row: the method's name in that table.
         settings: what to run.
-        selection: how the settings were chosen: "printed", "validation", "oracle" or "default".
+        selection: how the settings were chosen: "printed", "validation" or "default".
         paper: the printed accuracy in percent, where there is one.
         size: the table's training images a class, where the settings say None for all.
     """
@@ -172,8 +172,10 @@ def execute(
     done = folder / "record.json"
     weights = folder / WEIGHTS
     whole = (weights.exists() or not keep_weights) and ((folder / SNAPSHOTS).exists() or not snapshots)
-    if done.exists() and whole:
-        return {**json.loads(done.read_text()), **_place(run)}
+    if done.exists():
+        record = json.loads(done.read_text())
+        if whole or "diverged" in record:  # which leaves neither
+            return {**record, **_place(run)}
     start = start_weights(settings, runs_dir)
     data = training_data(settings, data_dir)
     checkpoint = folder / "checkpoint.pt"
@@ -184,7 +186,8 @@ def execute(
         record = {**_place(run), **_diverged(settings, data, error)}
     else:
         if keep_weights:
-            save_weights(result.model, weights)
+            with written_whole(weights) as place:
+                save_weights(result.model, place)
         record = describe(run, data, result)
     text = json.dumps(record)
     write_atomically(done, text)
@@ -266,12 +269,17 @@ def _measured(settings: RunSettings, data: TrainingData, result: Fit) -> Record:
     }
 
 
+def why_diverged(error: DivergenceError | str) -> str:
+    """An error's words, without those on a checkpoint that will be gone."""
+    return str(error).split(" The last good checkpoint")[0]
+
+
 def _diverged(settings: RunSettings, data: TrainingData, error: DivergenceError) -> Record:
     """The record of a run that ended in a loss that is not finite: no accuracy, and why."""
     return {
         "accuracy": None,
         "val_accuracy": None,
-        "diverged": str(error).split(" The last good checkpoint")[0],
+        "diverged": why_diverged(error),
         "n_train": len(data.train[1]),
         "n_test": len(data.test[1]),
         "subset_hash": data.subset_hash,

@@ -121,6 +121,8 @@ def _unfinished(
     runs: Sequence[JobT], recorded: Mapping[tuple[str, str, str], Record], runs_dir: Path, files: Sequence[str]
 ) -> list[JobT]:
     def lacks(run: JobT) -> bool:
+        if "diverged" in recorded[_run_key(run)]:  # a run that diverged leaves no files
+            return False
         return any(not (runs_dir / run.settings.hash() / file).exists() for file in files)
 
     return [run for run in runs if _run_key(run) not in recorded or lacks(run)]
@@ -163,6 +165,6 @@ def _line(record: Record, done: int, total: int) -> str:
     seconds = sum(record["seconds"].values())
     size = "" if record["per_class"] is None else f" {record['per_class']} a class"
     where = f"{record['table']}{size}, {record['method']}, seed {record['seed']}"
-    if record["accuracy"] is None:
+    if "diverged" in record:
         return f"{done}/{total}  {where}: {record['diverged']}"
     return f"{done}/{total}  {where}: {record['accuracy']:.2f} %  ({seconds:.0f} s)"

@@ -74,7 +74,7 @@ def committed_results() -> Path:
 def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
     """The cells of one table; a seed that was run twice counts once, the last time.
 
-    Runs of one cell have the same settings but for the seed: those of the last one. Others are left out.
+    Runs of one cell have the settings of the last one, but for seed, split and threads. Others are left out.
     """
     rows = []
     for (per_class, method), by_seed in cells_of(records, table).items():
@@ -111,13 +111,13 @@ def _last_of_each_seed(records: Sequence[Record]) -> dict[int, Record]:
 
 def with_the_last_settings(records: Sequence[Record]) -> list[Record]:
     """Those that differ from the last in their seed or split at most; what only one of two names is no difference."""
-    last = records[-1].get("settings")
-    return [record for record in records if _alike(record.get("settings"), last)]
+    last = records[-1].get("settings", {})
+    return [record for record in records if _alike(record.get("settings", {}), last)]
 
 
 def _alike(first: object, second: object) -> bool:
     if not isinstance(first, Mapping) or not isinstance(second, Mapping):
-        return first == second or first is None or second is None
+        return first == second
     return all(_alike(first[key], second[key]) for key in first.keys() & second.keys() if key not in OF_THE_RUN)
 
 
@@ -236,8 +236,9 @@ def _cell(row: TableRow, best: float | None, *, latex: bool) -> str:
 def format_study(records: Iterable[Record]) -> str:
     """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one.
 
-    The first is what is varied, "as printed", where it is among the records, and otherwise the first of them. Matching
-    is studied on validation people alone: there the accuracy is theirs, and nothing was tested.
+    The first is what is varied, "as printed", where it is among the records, and otherwise the first of them. The gain
+    is over the seeds that both have, and is left open if the first diverged. Matching is studied on validation people
+    alone: there the accuracy is theirs, and nothing was tested.
     """
     records = list(records)
     people = all(map(of_validation_people, records))
@@ -245,18 +246,19 @@ def format_study(records: Iterable[Record]) -> str:
     for record in records:
         by_name[record["method"]].append(record)
     lines = [["variation", "validation", "test", "gain (validation)", "seeds"]]
-    first: float | None = None
+    first: dict[int, float] | None = None
     for name in sorted(by_name, key=lambda name: name != "as printed"):
         by_seed = _last_of_each_seed(by_name[name])
-        validation = _all_or_none([accuracy_of(r) if people else r["val_accuracy"] for r in by_seed.values()])
+        found = _all_or_none([accuracy_of(r) if people else r["val_accuracy"] for r in by_seed.values()])
+        validation = dict(zip(by_seed, found, strict=True)) if found else {}
+        first = validation if first is None else first
         if not validation:
             lines.append([name, "diverged", "diverged", "", str(len(by_seed))])
             continue
-        val = statistics.fmean(validation)
         test = _mean_and_spread([r["accuracy"] for r in by_seed.values()])
-        first = val if first is None else first
-        gain = round(val - first, 2) + 0.0  # never -0.00
-        lines.append([name, f"{val:.2f}", test, f"{gain:+.2f}", str(len(by_seed))])
+        gains = [validation[seed] - first[seed] for seed in validation if seed in first]
+        gain = f"{round(statistics.fmean(gains), 2) + 0.0:+.2f}" if gains else ""  # never -0.00
+        lines.append([name, f"{statistics.fmean(found):.2f}", test, gain, str(len(by_seed))])
     if people:
         lines = [[cell for place, cell in enumerate(line) if place != 2] for line in lines]
     return markdown(lines)
