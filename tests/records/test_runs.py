@@ -16,6 +16,7 @@ from rich.console import Console
 from ldmnet.records import Run, RunSettings, execute, sweep_runs, unfinished
 from ldmnet.records import runs as runs_module
 from ldmnet.records.runs import training_data
+from ldmnet.records.snapshots import read_snapshots
 from ldmnet.training import Method, TrainSettings
 
 
@@ -117,6 +118,38 @@ def test_a_run_without_a_file_that_is_asked_for_is_run_again_and_its_record_stay
     assert sweep_runs([run], work=again, files=files, **where) == records
     assert {file.name for file in folder.iterdir()} >= set(files)
     assert len((tmp_path / "mnist.jsonl").read_text().splitlines()) == 1
+
+
+def test_runs_of_the_same_settings_are_made_once(small_mnist, tmp_path):
+    run = run_of()
+    twin = replace(run, row="twin")
+    where = {"runs_dir": tmp_path / "runs", "results": tmp_path / "mnist.jsonl", "data_dir": small_mnist}
+    first, again, second = sweep_runs([run, run, twin], jobs=2, **where)
+    assert first == again
+    assert second == {**first, "method": "twin"}  # the same seconds too: it was read from the other's folder
+    assert len((tmp_path / "mnist.jsonl").read_text().splitlines()) == 2
+
+
+def test_snapshots_of_half_a_run_are_not_enough(small_mnist, tmp_path):
+    run = run_of()
+    where = {"runs_dir": tmp_path, "data_dir": small_mnist}
+    execute(run, snapshots=True, **where)
+    folder = tmp_path / run.settings.hash()
+    (folder / "history.jsonl").unlink()  # as if the rest of the run had not been followed
+    (folder / "snapshots.npz").write_bytes(b"half")
+    execute(run, snapshots=True, **where)
+    assert (folder / "history.jsonl").exists()
+    assert len(read_snapshots(folder / "snapshots.npz").taken) > 1
+
+
+def test_a_sweep_says_what_was_noted_of_runs_in_folders_too(small_mnist, tmp_path):
+    run, screen = run_of(), io.StringIO()
+    execute(run, runs_dir=tmp_path, data_dir=small_mnist)
+    folder = tmp_path / run.settings.hash() / "record.json"
+    folder.write_text(json.dumps({**json.loads(folder.read_text()), "data_note": "half is missing"}))
+    where = {"runs_dir": tmp_path, "results": tmp_path / "other.jsonl", "data_dir": small_mnist}
+    sweep_runs([run], console=Console(file=screen, width=300), **where)
+    assert "1 of these runs were done before, and of their data it was noted: half is missing." in screen.getvalue()
 
 
 def test_a_sweep_says_what_was_noted_of_the_data_of_earlier_runs(tmp_path):

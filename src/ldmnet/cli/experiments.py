@@ -106,9 +106,9 @@ def reproduce(
     from ldmnet.paper import presets, vgg
     from ldmnet.records import execute, format_table, sweep_runs, table_rows, unfinished
     from ldmnet.records.runs import WEIGHTS
-    from ldmnet.records.snapshots import FILE
+    from ldmnet.records.snapshots import KEPT
 
-    place, kept = results / f"{table}.jsonl", [FILE] if snapshots else []
+    place, kept = results / f"{table}.jsonl", list(KEPT) if snapshots else []
     sweep = partial(sweep_runs, runs_dir=runs_dir, results=place, data_dir=data_dir)
     if table == "vgg16":
         if per_class is not None:

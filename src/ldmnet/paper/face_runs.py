@@ -21,7 +21,7 @@ from ldmnet.matching.figures import scatter_points
 from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, thinned, validation_fold
 from ldmnet.records.files import write_atomically
-from ldmnet.records.runs import Record, settings_hash, versions, why_diverged
+from ldmnet.records.runs import RECORD, Record, settings_hash, versions, why_diverged
 from ldmnet.training.progress import OnEpoch
 from ldmnet.training.settings import TrainSettings
 
@@ -107,7 +107,7 @@ def execute_match(
         on_epoch: called after every epoch of SGD.
     """
     folder = runs_dir / run.settings.hash()
-    done = folder / "record.json"
+    done = folder / RECORD
     if done.exists():
         return {**json.loads(done.read_text()), **_place(run)}
     checkpoint = folder / "checkpoint.pt"

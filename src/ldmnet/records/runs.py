@@ -23,8 +23,7 @@ from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratif
 from ldmnet.errors import DataError, DivergenceError, InputError
 from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
 from ldmnet.records.files import write_atomically, written_whole
-from ldmnet.records.snapshots import FILE as SNAPSHOTS
-from ldmnet.records.snapshots import Trace, choose_points
+from ldmnet.records.snapshots import KEPT, Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
 from ldmnet.training.loop import Fit, fit
@@ -33,7 +32,7 @@ from ldmnet.training.progress import OnEpoch
 from ldmnet.training.settings import TrainSettings
 
 Record = dict[str, Any]
-WEIGHTS = "model.safetensors"
+WEIGHTS, RECORD = "model.safetensors", "record.json"
 NETWORKS = {"mnist": mnist_net, "cifar": cifar_net, "vgg16": vgg16}
 
 
@@ -169,12 +168,12 @@ def execute(
     """Run once, or return the record of the run if it is done; a run that was cut goes on from its checkpoint."""
     settings = run.settings
     folder = runs_dir / settings.hash()
-    done = folder / "record.json"
+    done = folder / RECORD
     weights = folder / WEIGHTS
-    whole = (weights.exists() or not keep_weights) and ((folder / SNAPSHOTS).exists() or not snapshots)
+    files = [*([WEIGHTS] if keep_weights else []), *(KEPT if snapshots else [])]
     if done.exists():
         record = json.loads(done.read_text())
-        if whole or "diverged" in record:  # which leaves neither
+        if "diverged" in record or all((folder / file).exists() for file in files):  # one that diverged leaves none
             return {**record, **_place(run)}
     start = start_weights(settings, runs_dir)
     data = training_data(settings, data_dir)

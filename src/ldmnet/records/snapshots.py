@@ -31,6 +31,8 @@ from ldmnet.training.loop import Fit
 from ldmnet.training.progress import OnEpoch
 
 FILE = "snapshots.npz"
+HISTORY = "history.jsonl"
+KEPT = (FILE, HISTORY)  # the second is written at the end, so that both are there if the run was followed to it
 FORMAT = 1
 SNAPSHOTS = 10  # beside the one before training
 POINTS = 300
@@ -227,7 +229,7 @@ class Trace:
 
     def finish(self, fit: Fit) -> None:
         """Write the history and the solver's log."""
-        _write_lines(self._folder / "history.jsonl", [asdict(epoch) for epoch in fit.history])
+        _write_lines(self._folder / HISTORY, [asdict(epoch) for epoch in fit.history])
         if fit.regularizer is not None:
             every = fit.method.epochs_per_update
             updates = [{"epoch": i * every, **asdict(update)} for i, update in enumerate(fit.regularizer.log)]

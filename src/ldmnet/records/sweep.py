@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ldmnet.records.runs import Record, append_record, execute, read_records
+from ldmnet.records.runs import RECORD, Record, append_record, execute, read_records
 from ldmnet.training.history import Epoch
 
 _epochs_done: Synchronized[int] | None = None
@@ -61,7 +62,8 @@ def sweep_runs(
     recorded = _recorded(results)
     todo = _unfinished(runs, recorded, runs_dir, files)
     found = {key: recorded[key] for key in map(_run_key, runs) if key in recorded}
-    for note, count in Counter(record.get("data_note") for record in found.values()).items():
+    before = [*found.values(), *_in_folders([run for run in todo if _run_key(run) not in found], runs_dir)]
+    for note, count in Counter(record.get("data_note") for record in before).items():
         if note:  # the settings do not say which files there were
             console.print(
                 f"{count} of these runs were done before, and of their data it was noted: {note}. To run them on other "
@@ -92,8 +94,9 @@ def sweep_runs(
         queue = list(todo)
         try:
             while queue or waiting:
-                while queue and len(waiting) < jobs:
-                    run = queue.pop(0)
+                while len(waiting) < jobs and (free := _free(queue, waiting.values())):
+                    run = free[0]
+                    queue.remove(run)
                     waiting[pool.submit(_work, work, run, runs_dir, data_dir)] = run
                 finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                 progress.update(task, completed=counter.value)
@@ -125,7 +128,20 @@ def _unfinished(
             return False
         return any(not (runs_dir / run.settings.hash() / file).exists() for file in files)
 
-    return [run for run in runs if _run_key(run) not in recorded or lacks(run)]
+    unique = {_run_key(run): run for run in runs}
+    return [run for key, run in unique.items() if key not in recorded or lacks(run)]
+
+
+def _free(queue: Sequence[JobT], running: Iterable[JobT]) -> list[JobT]:
+    """The runs that may start: two of the same settings share a folder, and the second waits for the first."""
+    hashes = {run.settings.hash() for run in running}
+    return [run for run in queue if run.settings.hash() not in hashes]
+
+
+def _in_folders(runs: Iterable[JobT], runs_dir: Path) -> list[Record]:
+    """The records of runs that are done, though not recorded where the sweep writes to."""
+    files = [runs_dir / run.settings.hash() / RECORD for run in runs]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
 
 
 def _recorded(results: Path) -> dict[tuple[str, str, str], Record]:
