@@ -390,6 +390,44 @@ def test_the_table_of_a_comparison():
     assert json.loads(format_comparison(rows, "json"))[0]["gain"] == 3.5
 
 
+def test_a_method_that_diverges_has_a_row_that_says_so_and_the_others_go_on(table, tmp_path):
+    words = ["compare", table, "--label", "species", "--net", "mlp", "--epochs", 8, "--mu", 1e9, "--splits", 2]
+    words += ["--methods", "ldmnet,none", "--output", tmp_path / "c"]
+    first = done(*words)
+    assert first.stdout.splitlines()[2] == "| ldmnet | diverged | 2 |  |  |"
+    assert first.stdout.splitlines()[3].startswith("| none | **")
+    assert first.stdout.splitlines()[3].endswith(" | 2 |  |  |")  # nothing to set it against
+    told = [line for line in first.stderr.splitlines() if "diverged" in line]
+    assert [line.split(":")[0] for line in told] == ["split 1", "split 2"]
+    assert all("Lower mu: it is 1e+09" in line for line in told)
+    again = done(*words)
+    assert (again.stdout, again.stderr.splitlines()) == (first.stdout, told)  # nothing is run again
+    found = json.loads(done(*words, "--format", "json").stdout)
+    assert [row["mean"] is None for row in found] == [True, False]
+    pytest.importorskip("plotly", reason="the extra report is not installed")
+    done("report", tmp_path / "c", "--output", tmp_path / "report.html")
+    assert "<td>diverged</td>" in (tmp_path / "report.html").read_text().replace(' class="number"', "")
+
+
+def test_a_mean_over_the_splits_that_went_well_is_not_shown():
+    records = [
+        {"method": method, "split": split, "accuracy": accuracy, "n_train": 70, "n_test": 30}
+        for method, found in (
+            ("none", [90.0, None, 91.0]),
+            ("dropout", [90.0, 93.0, 90.0]),
+            ("ldmnet", [93.0, 95.0, 92.0]),
+        )
+        for split, accuracy in enumerate(found)
+    ]
+    none, dropout, ldmnet = compared_rows(records)
+    assert (none.mean, none.std, none.splits, none.gain, none.p) == (None, None, 3, None, None)
+    assert dropout.gain == 2.3333
+    assert dropout.p is not None
+    lines = format_comparison([none, dropout, ldmnet], "csv").splitlines()
+    assert lines[1] == "none,diverged,3,,"
+    assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  |"
+
+
 def test_compare_runs_only_what_is_new(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path, "--format", "json"]
     first = done(*words, "--methods", "none,ldmnet")

@@ -193,6 +193,9 @@ def compare(
         on_run=announce,
         traces=output / "traces" if snapshots else None,
     )
+    for record in records:
+        if "diverged" in record:
+            click.echo(f"split {record['split'] + 1}: {record['method']} diverged: {record['diverged']}", err=True)
     click.echo(format_comparison(compared_rows(records), style))
 
 

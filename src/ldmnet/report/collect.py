@@ -199,7 +199,7 @@ def _check(record: Record, kind: Kind, where: str) -> None:
         name
         for name, good in (
             ("method", lambda v: isinstance(v, str)),
-            ("accuracy", lambda v: _is_number(v) or (v is None and kind == "paper")),  # it diverged
+            ("accuracy", lambda v: _is_number(v) or v is None),  # it diverged
             ("seed", _is_number),
             ("split", _is_number),
             ("loss_curve", lambda v: isinstance(v, list) and all(map(_is_number, v))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ldmnet.paper.presets import SETUP, paper_table
-from ldmnet.records.comparison import compared_rows
+from ldmnet.records.comparison import accuracy_words, compared_rows
 from ldmnet.records.tables import TableRow, table_rows
 from ldmnet.report.collect import Group, Run, title_of
 
@@ -94,11 +94,11 @@ def _paper_row(row: TableRow, printed: bool) -> list[str]:
 
 def _comparison(runs: list[Run]) -> Table:
     rows = compared_rows([run.record for run in runs])
-    best = max(range(len(rows)), key=lambda i: rows[i].mean)
+    best = max((i for i, row in enumerate(rows) if row.mean is not None), key=lambda i: rows[i].mean or 0, default=None)
     cells = [
         [
             title_of(row.method),
-            f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}"),
+            accuracy_words(row),
             "" if row.gain is None else f"{row.gain:+.2f}".replace("-", MINUS),
             "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
             str(row.splits),
