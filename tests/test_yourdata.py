@@ -456,10 +456,56 @@ def test_tune_goes_on_where_it_stopped(table, tmp_path):
     assert [line.split(":")[0] for line in first.stderr.splitlines()] == ["trial 1", "trial 2"]
     assert first.stdout.startswith("best of 2 trials: ")
     assert first.stdout.splitlines()[1].startswith("--mu ")
+    assert first.stdout.splitlines()[2] == (
+        "12 of 60 samples were left out: train with these numbers, --test-share 0.2 and --seed 0 tests on them alone"
+    )
     second = done(*words, "--trials", 3)
     assert [line.split(":")[0] for line in second.stderr.splitlines()] == ["trial 3"]
     assert refused(*words, "--trials", 3, "--lr", 0.5) == (
         f"{tmp_path / 'search' / 'study.db'} holds a search with other data or settings. Choose another --output."
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_tune_never_sees_what_train_tests_on(table, tmp_path, monkeypatch, seed):
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    from ldmnet.records import tuning
+
+    samples, seen = read_samples(table, label="species"), []
+    monkeypatch.setattr(tuning, "_validated", lambda part, chosen: seen.append((part, chosen)) or 0.5)
+    given = UserSettings(test_share=0.3, seed=seed)
+    found = tuning.tune_strengths(samples, given, trials=1, splits=3, storage=tmp_path / "s.db", test_share=0.25)
+    _, tested = share_split(samples.labels, 0.25, seed, samples.class_names)
+    held = {samples.names[i] for i in tested.tolist()}
+    assert found.held_out == len(held) == 15
+    assert len(seen) == 3
+    validated = set()
+    for part, chosen in seen:
+        assert {*part.names} == {*samples.names} - held
+        assert all(torch.equal(part.x[i], samples.x[int(name) - 1]) for i, name in enumerate(part.names))
+        assert torch.equal(part.labels, samples.labels[[int(name) - 1 for name in part.names]])
+        _, valid = share_split(part.labels, chosen.test_share, chosen.seed, part.class_names)
+        validated.add(tuple(valid.tolist()))
+        assert chosen.seed != seed
+    assert len(validated) == 3  # another set each
+
+
+def test_tune_may_hold_out_nothing(table, tmp_path):
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    words = ["tune", table, "--label", "species", *QUICK, "--splits", 1, "--trials", 1, "--output", tmp_path / "s"]
+    assert done(*words, "--test-share", 0).stdout.splitlines()[2] == (
+        "no sample was left out: test these numbers on other data"
+    )
+    assert refused(*words).endswith("study.db holds a search with other data or settings. Choose another --output.")
+
+
+def test_a_search_that_validated_on_test_samples_is_not_gone_on_with(table, tmp_path):
+    optuna = pytest.importorskip("optuna", reason="the extra tune is not installed")
+    optuna.create_study(storage=f"sqlite:///{tmp_path / 'study.db'}", study_name="ldmnet").set_user_attr("key", "old")
+    words = ["tune", table, "--label", "species", *QUICK, "--output", tmp_path]
+    assert refused(*words) == (
+        f"{tmp_path / 'study.db'} holds a search of an earlier version, which validated on samples that train tests "
+        "on. Choose another --output."
     )
 
 

@@ -228,10 +228,22 @@ def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
 @training_options
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="In all, earlier ones counted.")
 @click.option("--splits", type=click.IntRange(1), default=3, show_default=True, help="That a trial is averaged over.")
-@click.option("--validation-share", type=float, default=0.3, show_default=True, help="Of every class.")
+@click.option(
+    "--test-share",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="Of every class, held out altogether: what train tests on with this share and seed.",
+)
+@click.option("--validation-share", type=float, default=0.3, show_default=True, help="Of every class, of what is left.")
 @click.option("--output", type=FOLDER, default="tuning", show_default=True, help="Keeps study.db.")
-def tune(data: Path, trials: int, splits: int, validation_share: float, output: Path, **options: Any) -> None:
-    """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on."""
+def tune(
+    data: Path, trials: int, splits: int, test_share: float, validation_share: float, output: Path, **options: Any
+) -> None:
+    """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on.
+
+    What train tests on with the same --test-share and --seed takes no part.
+    """
     from ldmnet.records.tuning import tune_strengths
 
     samples, _, settings = prepared(data, test_share=validation_share, **options)
@@ -242,9 +254,17 @@ def tune(data: Path, trials: int, splits: int, validation_share: float, output: 
         trials=trials,
         splits=splits,
         storage=output / "study.db",
+        test_share=test_share,
         on_trial=lambda number, value: console.print(f"trial {number + 1}: {100 * value:.2f} %", highlight=False),
     )
     click.echo(
         f"best of {found.trials} trials: {100 * found.accuracy:.2f} % on validation data "
         f"({100 * found.untuned:.2f} % untuned)\n--mu {found.mu:.6g} --lambda-tilde {found.lambda_tilde:.6g}"
     )
+    if found.held_out:
+        click.echo(
+            f"{found.held_out} of {len(samples.x)} samples were left out: train with these numbers, "
+            f"--test-share {test_share:g} and --seed {settings.seed} tests on them alone"
+        )
+    else:
+        click.echo("no sample was left out: test these numbers on other data")
