@@ -440,6 +440,14 @@ def test_compare_runs_only_what_is_new(table, tmp_path):
     assert refused(*words, "--methods", "").startswith("a comparison needs one or more methods. The methods: none,")
 
 
+def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
+    words = ["compare", table, "--label", "species", "--net", "mlp", "--splits", 1, "--output", tmp_path]
+    words += ["--format", "json"]
+    done(*words, "--methods", "none,ldmnet", "--epochs", 2)
+    later = done(*words, "--methods", "none", "--epochs", 3)
+    assert [(row["method"], row["gain"]) for row in json.loads(later.stdout)] == [("none", None)]
+
+
 def test_a_comparison_that_begins_at_another_seed_takes_what_is_done(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--output", tmp_path, "--format", "json"]
     words += ["--methods", "none,dropout"]
