@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,10 @@ from safetensors.torch import load_file
 from scipy.stats import ttest_rel
 
 from ldmnet.cli import main
-from ldmnet.data.userdata import Standardize, read_samples, share_split
-from ldmnet.records import userruns
+from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
+from ldmnet.records import comparison, userruns
 from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
-from ldmnet.records.userfits import UserSettings
+from ldmnet.records.userfits import UserSettings, own_network
 
 CLASSES = ["<script>", "[red]", "plain"]
 SAVE = "Save it with np.savez(path, x=x, y=y)."
@@ -358,6 +360,80 @@ def test_a_network_of_ones_own_is_named_before_it_is_run(table, tmp_path, monkey
         "--net mynets:small"
     )
     assert len(done("predict", "own", table, "--net", "mynets:small").stdout.splitlines()) == 61
+
+
+@pytest.fixture
+def own_net(tmp_path, monkeypatch):
+    """Writes mynets.py with a network, as an editor would between two commands."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(made):
+        lines = ["import random", "from torch import nn", "from ldmnet.networks import FeatureNet, mlp"]
+        (tmp_path / "mynets.py").write_text("\n".join([*lines, f"def small(d, c):\n    return {made}\n"]))
+        sys.modules.pop("mynets", None)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+
+    yield write
+    sys.modules.pop("mynets", None)
+
+
+LAYERS = "FeatureNet(nn.Sequential(nn.Flatten(), nn.Linear(d, 8), nn.{}()), 8, c)"
+BIASED = "mlp(d, c, ({},)).apply(lambda m: nn.init.constant_(m.bias, {}) if hasattr(m, 'bias') else None)"
+EDITED = [
+    ("mlp(d, c, (8,))", "mlp(d, c, (9,))"),
+    (BIASED.format(8, 0), BIASED.format(8, 1)),
+    (LAYERS.format("ReLU"), LAYERS.format("Tanh")),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), EDITED, ids=["shape", "values", "modules"])
+def test_train_tells_a_network_that_was_edited(table, own_net, before, after):
+    words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
+    own_net(before)
+    first = done(*words).output
+    assert done(*words).output == first
+    own_net(after)
+    assert refused(*words) == (
+        "run holds another run: its network mynets:small was another one. Choose another --output, or delete the "
+        "folder."
+    )
+    own_net(before)
+    assert done(*words).output == first
+
+
+def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
+    words = ["compare", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "c"]
+    words += ["--splits", 1, "--methods", "none"]
+    own_net("mlp(d, c, (8,))")
+    assert done(*words).stderr == "split 1 of 1: none\n"
+    own_net("mlp(d, c, (16,))")
+    assert done(*words).stderr == "split 1 of 1: none\n"
+    assert done(*words).stderr == ""
+    from ldmnet.report.collect import collect, groups_of
+
+    assert len(groups_of(collect([Path("c")]))) == 2
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    words = ["tune", *words[1:8], "--splits", 1, "--trials", 1, "--output", "s"]
+    done(*words)
+    own_net("mlp(d, c, (8,))")
+    assert refused(*words).endswith("study.db holds a search with other data or settings. Choose another --output.")
+
+
+def test_a_network_that_draws_its_weights_elsewhere_is_known_by_its_shapes(table, own_net):
+    words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
+    own_net(BIASED.format(8, "random.random()"))
+    first = done(*words).output
+    assert done(*words).output == first
+    own_net(BIASED.format(9, "random.random()"))
+    assert "its network mynets:small was another one" in refused(*words)
+
+
+def test_runs_of_built_in_networks_keep_their_names():
+    samples = Samples(torch.arange(24.0).reshape(8, 3), torch.arange(8) % 2, ["a", "b"], [str(i) for i in range(8)])
+    for net in ("mlp", "mnist", "cifar"):
+        assert own_network(UserSettings(net=net), samples) == {}
+    assert comparison._key(UserSettings(), {"data": "d"}) == "641c7695639c5bac"
 
 
 # ---- compare, tune, export

@@ -18,7 +18,7 @@ from ldmnet.data.userdata import Samples, share_split
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.records.runs import Record, append_record, read_records
-from ldmnet.records.userfits import UserSettings, fit_split
+from ldmnet.records.userfits import UserSettings, fit_split, own_network
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
 
@@ -78,27 +78,32 @@ def compare_methods(
         raise InputError(f"a comparison needs one or more methods. The methods: {', '.join(METHODS)}.")
     if not settings.test_share:
         raise InputError("a comparison needs a test share above zero.")
-    data = fingerprint(samples.x, samples.labels)
+    what = {"data": fingerprint(samples.x, samples.labels), **own_network(settings, samples)}
     done = {r["key"]: r for r in read_records([records], ("key", "method", "split"))} if records.exists() else {}
     found = []
     for split in range(splits):
         for method in methods:
             run = replace(settings, method=method, seed=settings.seed + split)
-            key = _key(run, data)
+            key = _key(run, what)
             if key not in done:
                 on_epoch = on_run(method, split) if on_run else None
                 trace = traces / key if traces is not None and split == 0 else None
-                done[key] = _record(samples, run, split, key, data, on_epoch, trace)
+                done[key] = _record(samples, run, split, {**what, "key": key}, on_epoch, trace)
                 append_record(records, done[key])
             found.append({**done[key], "split": split})  # it may come from a comparison that began at another seed
     return found
 
 
 def _record(
-    samples: Samples, run: UserSettings, split: int, key: str, data: str, on_epoch: OnEpoch | None, trace: Path | None
+    samples: Samples,
+    run: UserSettings,
+    split: int,
+    what: dict[str, str],
+    on_epoch: OnEpoch | None,
+    trace: Path | None,
 ) -> Record:
     place = {"method": run.method, "split": split}
-    known = {"settings": asdict(run.resolved()), "data": data, "key": key}
+    known = {"settings": asdict(run.resolved()), **what}
     try:
         outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
     except DivergenceError as error:
@@ -119,8 +124,8 @@ def _record(
     }
 
 
-def _key(run: UserSettings, data: str) -> str:
-    text = json.dumps({**asdict(run.resolved()), "data": data}, sort_keys=True)
+def _key(run: UserSettings, what: dict[str, str]) -> str:
+    text = json.dumps({**asdict(run.resolved()), **what}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

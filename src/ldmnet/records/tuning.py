@@ -18,7 +18,7 @@ from ldmnet.data.userdata import Samples, Standardize, share_split
 from ldmnet.errors import DataError, DivergenceError, StateError, missing_extra
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import untuned_method
-from ldmnet.records.userfits import UserSettings, build_net, fit_split
+from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
 from ldmnet.seeds import derive_seed
 
 MU_RANGE = (0.01, 10.0)  # times the rule's number; ten is near the limit that SGD can follow
@@ -177,6 +177,7 @@ def _check_same(
             "Choose another --output."
         )
     text = f"{settings.resolved()} {splits} {test_share} {fingerprint(samples.x, samples.labels)}"
+    text += "".join(own_network(settings, samples).values())
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     if study.user_attrs.setdefault("key", key) != key:
         raise StateError(f"{storage} holds a search with other data or settings. Choose another --output.")

@@ -24,7 +24,7 @@ from ldmnet.errors import DataError, LDMNetError, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.files import write_atomically
-from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split
+from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
 from ldmnet.training.progress import OnEpoch
@@ -74,6 +74,7 @@ def train_run(
         "shape": list(samples.x.shape[1:]),
         "columns": samples.columns,
         "data": fingerprint(samples.x, samples.labels),
+        **own_network(settings, samples),
     }
     if path.exists():
         run = read_run(folder)
@@ -217,6 +218,9 @@ def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
     changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in mine.items() if theirs.get(k) != v]
     if any(old[key] != new[key] for key in ("data", "class_names", "shape", "columns", "reading")):
         changed.append("other data, or read otherwise")
+    if not changed and "network" in new and old.get("network") != new["network"]:
+        was = "was another one" if "network" in old else "was not recorded by the version that trained it"
+        changed.append(f"its network {mine['net']} {was}")
     if changed:
         raise StateError(
             f"{folder} holds another run: {', '.join(changed)}. Choose another --output, or delete the folder."

@@ -278,7 +278,7 @@ def group_key(run: Run) -> tuple[Any, ...]:
         return run.kind, run.source, run.record["table"], run.record["per_class"]
     if run.kind == "training":
         return run.kind, run.record.get("data")
-    return run.kind, run.source, run.record.get("data"), *_shared_settings(run).items()
+    return run.kind, run.source, run.record.get("data"), run.record.get("network"), *_shared_settings(run).items()
 
 
 def _group(runs: list[Run]) -> Group:
