@@ -210,6 +210,21 @@ def test_arrays_with_labels_that_have_gaps(tmp_path):
         assert arrays["classes"][arrays["y"]].tolist() == [str(label) for label in y]
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_run_on_arrays_of_images_predicts_a_folder_of_them(tmp_path, channels):
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    rng = np.random.default_rng(0)
+    y = np.arange(20) % 2
+    x = rng.integers(0, 90, (20, channels, 12, 10), np.uint8) + np.uint8(100) * y[:, None, None, None].astype(np.uint8)
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    (tmp_path / "new").mkdir()
+    for i, pixels in enumerate(x):
+        image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(tmp_path / f"new/{i:02d}.png")
+    done("train", tmp_path / "a.npz", *QUICK, "--output", tmp_path / "run")
+    wanted, found = (done("predict", tmp_path / "run", tmp_path / name).stdout for name in ("a.npz", "new"))
+    assert [row.split(",")[1:] for row in found.splitlines()] == [row.split(",")[1:] for row in wanted.splitlines()]
+
+
 @pytest.mark.parametrize("method", ["none", "weight_decay", "dropout", "control", "ldmnet"])
 def test_every_method_trains(table, tmp_path, method):
     done("train", table, "--label", "species", "--method", method, *QUICK, "--output", tmp_path / "run")

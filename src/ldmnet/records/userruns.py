@@ -44,8 +44,9 @@ class TrainedRun:
 
     def read(self, path: Path) -> Samples:
         """Samples like those of the training, with or without labels."""
-        if path.is_dir() and self.reading.size is None:
-            return read_samples(path, size=_side(self.shape), grey=self.reading.grey, shape=self.shape)
+        if path.is_dir() and len(self.shape) == 3:  # images, whatever they were trained from
+            channels, height, width = self.shape
+            return read_samples(path, size=(height, width), grey=channels == 1, shape=self.shape)
         return read_samples(path, **asdict(self.reading), shape=self.shape, columns=self.columns)
 
 
@@ -225,7 +226,3 @@ def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
         raise StateError(
             f"{folder} holds another run: {', '.join(changed)}. Choose another --output, or delete the folder."
         )
-
-
-def _side(shape: tuple[int, ...]) -> tuple[int, int] | None:
-    return (shape[-2], shape[-1]) if len(shape) == 3 else None
