@@ -539,11 +539,30 @@ def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
     assert [(row["method"], row["gain"]) for row in json.loads(later.stdout)] == [("none", None)]
 
 
+def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_path):
+    words = [table, "--label", "species", *QUICK]
+    train = ["train", *words, "--output", tmp_path / "run"]
+    assert done(*train, "--no-snapshots").stderr == ""
+    assert done(*train).stderr == (
+        "no snapshots of this run were kept when it was trained: train into another --output to get them\n"
+    )
+    assert not (tmp_path / "run" / "snapshots.npz").exists()
+    compare = ["compare", *words, "--splits", 2, "--output", tmp_path / "c", "--methods"]
+    done(*compare, "none", "--no-snapshots")
+    told = done(*compare, "none,dropout").stderr.splitlines()
+    assert told[-1] == (
+        "no snapshots of the first split of none were kept when it was trained: compare into another --output to get "
+        "them"
+    )
+    assert done(*compare, "dropout").stderr == ""
+    assert done(*compare, "none,dropout", "--no-snapshots").stderr == ""
+
+
 def test_a_comparison_that_begins_at_another_seed_takes_what_is_done(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--output", tmp_path, "--format", "json"]
     words += ["--methods", "none,dropout"]
     done(*words, "--splits", 2)
-    later = done(*words, "--splits", 3, "--seed", 1)
+    later = done(*words, "--splits", 3, "--seed", 1, "--no-snapshots")
     assert later.stderr.splitlines() == [f"split {split} of 3: {m}" for split in (2, 3) for m in ("none", "dropout")]
     assert [row["splits"] for row in json.loads(later.stdout)] == [3, 3]
 

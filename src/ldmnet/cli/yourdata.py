@@ -50,6 +50,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 
     A run that was cut goes on when the same command is given again.
     """
+    from ldmnet.records.snapshots import FILE
     from ldmnet.records.userruns import train_run
     from ldmnet.training.history import Epoch
     from ldmnet.training.progress import EpochBar, OnEpoch
@@ -75,6 +76,8 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     if result["test_accuracy"] is not None:
         click.echo(f"test accuracy {100 * result['test_accuracy']:.2f} % of {result['n_test']} samples held out")
     click.echo(f"the run is in {output}")
+    if snapshots and not (output / FILE).exists():
+        _tell_no_snapshots("this run", "train")
 
 
 @click.command(
@@ -177,6 +180,7 @@ def compare(
     Finished runs are kept in the output folder and skipped.
     """
     from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison
+    from ldmnet.records.snapshots import FILE
 
     samples, _, settings = prepared(data, **options)
     console = Console(stderr=True)
@@ -196,7 +200,18 @@ def compare(
     for record in records:
         if "diverged" in record:
             click.echo(f"split {record['split'] + 1}: {record['method']} diverged: {record['diverged']}", err=True)
+    first = [record for record in records if record["split"] == 0 and "diverged" not in record]
+    bare = [record["method"] for record in first if not (output / "traces" / record["key"] / FILE).exists()]
+    if snapshots and bare:
+        _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
     click.echo(format_comparison(compared_rows(records), style))
+
+
+def _tell_no_snapshots(what: str, command: str) -> None:
+    """A finished run is not trained again for its snapshots."""
+    click.echo(
+        f"no snapshots of {what} were kept when it was trained: {command} into another --output to get them", err=True
+    )
 
 
 @click.command(epilog=examples("ldmnet export run --format onnx --output flowers.onnx", "ldmnet export run"))
