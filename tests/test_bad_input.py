@@ -113,6 +113,8 @@ FAULTS = [
     (["compare", "photos", *QUICK, "--test-share", "1"], "the share must be above 0 and below 1"),
     (["compare", "photos", *QUICK, "--layer", "top"], "the model has no layer 'top'."),
     (["compare", "photos", *QUICK, "--methods", "magic"], "there is no method 'magic'."),
+    (["tune", "photos", *QUICK, "--test-share", "1"], "the share must be above 0 and below 1"),
+    (["tune", "photos", *QUICK, "--test-share", "0.9"], "class 'a' has 1 sample beside those held out to test on: "),
     (["tune", "photos", *QUICK, "--validation-share", "1"], "the share must be above 0 and below 1"),
     (["tune", "photos", *QUICK, "--layer", "top"], "the model has no layer 'top'."),
     (["faces", "nothing.npz"], "nothing.npz cannot be read: No such file or directory."),

@@ -1,11 +1,14 @@
 import json
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import ldmnet
 from ldmnet.cli import main
+from ldmnet.paper import demo
 
 
 def invoke(*words: str):
@@ -65,6 +68,39 @@ def test_parts_prints_and_draws(tmp_path):
     records.write_text(records.read_text().splitlines()[0])
     found = invoke("parts", "--results", str(tmp_path)).output
     assert found.startswith("Error: there are no records of LDMNet beside its control")
+
+
+@pytest.mark.parametrize("words", [["demo", "--quick"], ["faces", "--demo"]])
+@pytest.mark.parametrize("content", ['{"method": "none", "split": 0, "key": "k"}\n', "mine\n"])
+def test_a_demo_refuses_a_folder_of_other_records(tmp_path, words, content):
+    (tmp_path / "records.jsonl").write_text(content)
+    (tmp_path / "traces" / "k").mkdir(parents=True)
+    result = invoke(*words, "--output", str(tmp_path))
+    assert result.exit_code == 2
+    assert result.output == (
+        f"Error: {tmp_path / 'records.jsonl'} holds records of something else than this demo. "
+        "Choose another --output.\n"
+    )
+    assert (tmp_path / "records.jsonl").read_text() == content
+    assert (tmp_path / "traces" / "k").is_dir()
+
+
+def test_a_demo_removes_only_what_a_demo_wrote(tmp_path, monkeypatch):
+    pytest.importorskip("mlxtend")
+    monkeypatch.setattr(demo, "QUICK", {"epochs": 1, "batch_size": 100})
+    monkeypatch.setattr(demo, "PRINTED_ROWS", ("none",))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "traces" / "mine").mkdir(parents=True)
+
+    def names(seed):
+        demo.run_demo(quick=True, seed=seed, output=Path("."), threads=1, console=Console(quiet=True))
+        found = [json.loads(line)["hash"] for line in Path("records.jsonl").read_text().splitlines()]
+        assert {path.name for path in Path("traces").iterdir()} == {"mine", *found}
+        return found
+
+    first = names(0)
+    assert names(1) != first
+    assert names(1) == names(1)
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ def test_the_script_is_the_shells(shell):
         (["tr"], ["train"]),
         (["e"], ["embed", "export"]),
         (["train", "photos", "--test"], ["--test-share"]),
+        (["tune", "photos", "--test"], ["--test-share"]),
         (["train", "photos", "--method", ""], METHODS),
         (["train", "photos", "--net", "c"], ["cifar"]),
         (["reproduce", "s"], ["svhn"]),

@@ -26,6 +26,7 @@ from ldmnet.records.tables import ORDER
 from ldmnet.report import page, write_report
 from ldmnet.report.collect import collect, groups_of
 from ldmnet.report.features import effective_dimension, project
+from ldmnet.report.tables import results
 from made_runs import CLASSES, EPOCHS, make_comparison, make_record, make_training, write_records
 from words import exactly
 
@@ -251,6 +252,30 @@ def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
     assert {run.record["accuracy"] for run in second.runs} == {1.0}
     assert 1.0 not in {run.record["accuracy"] for run in first.runs}
     assert first.title != second.title
+
+
+def test_a_comparison_pairs_only_runs_of_the_same_settings(tmp_path, comparison):
+    records = [json.loads(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
+    records = [{**r, "accuracy": 50.0 + i} for i, r in enumerate(records) if r["method"] in ("none", "ldmnet")]
+    longer = {**records[-1], "key": "longer", "accuracy": 99.0}
+    longer["settings"] = {**longer["settings"], "epochs": 200}
+    path = write_records(tmp_path / "comparison" / "records.jsonl", *records, longer)
+    first, second = results(collect([path]))
+    assert first.caption == f"Comparison comparison (epochs {EPOCHS}), %"
+    assert second.caption == "Comparison comparison (epochs 200), %"
+    assert [row[:3] for row in first.bodies[0].rows] == [["no regulariser", "50.00", "+4.00"], ["LDMNet", "54.00", ""]]
+    assert [row[:3] for row in second.bodies[0].rows] == [["LDMNet", "99.00", ""]]
+
+
+def test_splits_are_told_apart_by_their_seeds(tmp_path, comparison):
+    record = json.loads((comparison / "records.jsonl").read_text().splitlines()[0])
+    seeds = [(0, 0), (1, 1), (2, 1), (3, 2)]  # two splits, then three from seed 1 on
+    found = [
+        {**record, "key": str(seed), "split": split, "settings": {**record["settings"], "seed": seed}}
+        for seed, split in seeds
+    ]
+    (table,) = results(collect([write_records(tmp_path / "records.jsonl", *found)]))
+    assert table.bodies[0].rows[0][-1] == "4"
 
 
 def test_the_last_settings_count_whatever_the_folders_are_called(tmp_path):

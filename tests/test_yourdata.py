@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,10 @@ from safetensors.torch import load_file
 from scipy.stats import ttest_rel
 
 from ldmnet.cli import main
-from ldmnet.data.userdata import Standardize, read_samples, share_split
-from ldmnet.records import userruns
+from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
+from ldmnet.records import comparison, userruns
 from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
-from ldmnet.records.userfits import UserSettings
+from ldmnet.records.userfits import UserSettings, own_network
 
 CLASSES = ["<script>", "[red]", "plain"]
 SAVE = "Save it with np.savez(path, x=x, y=y)."
@@ -208,6 +210,21 @@ def test_arrays_with_labels_that_have_gaps(tmp_path):
         assert arrays["classes"][arrays["y"]].tolist() == [str(label) for label in y]
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_run_on_arrays_of_images_predicts_a_folder_of_them(tmp_path, channels):
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    rng = np.random.default_rng(0)
+    y = np.arange(20) % 2
+    x = rng.integers(0, 90, (20, channels, 12, 10), np.uint8) + np.uint8(100) * y[:, None, None, None].astype(np.uint8)
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    (tmp_path / "new").mkdir()
+    for i, pixels in enumerate(x):
+        image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(tmp_path / f"new/{i:02d}.png")
+    done("train", tmp_path / "a.npz", *QUICK, "--output", tmp_path / "run")
+    wanted, found = (done("predict", tmp_path / "run", tmp_path / name).stdout for name in ("a.npz", "new"))
+    assert [row.split(",")[1:] for row in found.splitlines()] == [row.split(",")[1:] for row in wanted.splitlines()]
+
+
 @pytest.mark.parametrize("method", ["none", "weight_decay", "dropout", "control", "ldmnet"])
 def test_every_method_trains(table, tmp_path, method):
     done("train", table, "--label", "species", "--method", method, *QUICK, "--output", tmp_path / "run")
@@ -360,6 +377,80 @@ def test_a_network_of_ones_own_is_named_before_it_is_run(table, tmp_path, monkey
     assert len(done("predict", "own", table, "--net", "mynets:small").stdout.splitlines()) == 61
 
 
+@pytest.fixture
+def own_net(tmp_path, monkeypatch):
+    """Writes mynets.py with a network, as an editor would between two commands."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(made):
+        lines = ["import random", "from torch import nn", "from ldmnet.networks import FeatureNet, mlp"]
+        (tmp_path / "mynets.py").write_text("\n".join([*lines, f"def small(d, c):\n    return {made}\n"]))
+        sys.modules.pop("mynets", None)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+
+    yield write
+    sys.modules.pop("mynets", None)
+
+
+LAYERS = "FeatureNet(nn.Sequential(nn.Flatten(), nn.Linear(d, 8), nn.{}()), 8, c)"
+BIASED = "mlp(d, c, ({},)).apply(lambda m: nn.init.constant_(m.bias, {}) if hasattr(m, 'bias') else None)"
+EDITED = [
+    ("mlp(d, c, (8,))", "mlp(d, c, (9,))"),
+    (BIASED.format(8, 0), BIASED.format(8, 1)),
+    (LAYERS.format("ReLU"), LAYERS.format("Tanh")),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), EDITED, ids=["shape", "values", "modules"])
+def test_train_tells_a_network_that_was_edited(table, own_net, before, after):
+    words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
+    own_net(before)
+    first = done(*words).output
+    assert done(*words).output == first
+    own_net(after)
+    assert refused(*words) == (
+        "run holds another run: its network mynets:small was another one. Choose another --output, or delete the "
+        "folder."
+    )
+    own_net(before)
+    assert done(*words).output == first
+
+
+def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
+    words = ["compare", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "c"]
+    words += ["--splits", 1, "--methods", "none"]
+    own_net("mlp(d, c, (8,))")
+    assert done(*words).stderr == "split 1 of 1: none\n"
+    own_net("mlp(d, c, (16,))")
+    assert done(*words).stderr == "split 1 of 1: none\n"
+    assert done(*words).stderr == ""
+    from ldmnet.report.collect import collect, groups_of
+
+    assert len(groups_of(collect([Path("c")]))) == 2
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    words = ["tune", *words[1:8], "--splits", 1, "--trials", 1, "--output", "s"]
+    done(*words)
+    own_net("mlp(d, c, (8,))")
+    assert refused(*words).endswith("study.db holds a search with other data or settings. Choose another --output.")
+
+
+def test_a_network_that_draws_its_weights_elsewhere_is_known_by_its_shapes(table, own_net):
+    words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
+    own_net(BIASED.format(8, "random.random()"))
+    first = done(*words).output
+    assert done(*words).output == first
+    own_net(BIASED.format(9, "random.random()"))
+    assert "its network mynets:small was another one" in refused(*words)
+
+
+def test_runs_of_built_in_networks_keep_their_names():
+    samples = Samples(torch.arange(24.0).reshape(8, 3), torch.arange(8) % 2, ["a", "b"], [str(i) for i in range(8)])
+    for net in ("mlp", "mnist", "cifar"):
+        assert own_network(UserSettings(net=net), samples) == {}
+    assert comparison._key(UserSettings(), {"data": "d"}) == "641c7695639c5bac"
+
+
 # ---- compare, tune, export
 
 
@@ -390,6 +481,44 @@ def test_the_table_of_a_comparison():
     assert json.loads(format_comparison(rows, "json"))[0]["gain"] == 3.5
 
 
+def test_a_method_that_diverges_has_a_row_that_says_so_and_the_others_go_on(table, tmp_path):
+    words = ["compare", table, "--label", "species", "--net", "mlp", "--epochs", 8, "--mu", 1e9, "--splits", 2]
+    words += ["--methods", "ldmnet,none", "--output", tmp_path / "c"]
+    first = done(*words)
+    assert first.stdout.splitlines()[2] == "| ldmnet | diverged | 2 |  |  |"
+    assert first.stdout.splitlines()[3].startswith("| none | **")
+    assert first.stdout.splitlines()[3].endswith(" | 2 |  |  |")  # nothing to set it against
+    told = [line for line in first.stderr.splitlines() if "diverged" in line]
+    assert [line.split(":")[0] for line in told] == ["split 1", "split 2"]
+    assert all("Lower mu: it is 1e+09" in line for line in told)
+    again = done(*words)
+    assert (again.stdout, again.stderr.splitlines()) == (first.stdout, told)  # nothing is run again
+    found = json.loads(done(*words, "--format", "json").stdout)
+    assert [row["mean"] is None for row in found] == [True, False]
+    pytest.importorskip("plotly", reason="the extra report is not installed")
+    done("report", tmp_path / "c", "--output", tmp_path / "report.html")
+    assert "<td>diverged</td>" in (tmp_path / "report.html").read_text().replace(' class="number"', "")
+
+
+def test_a_mean_over_the_splits_that_went_well_is_not_shown():
+    records = [
+        {"method": method, "split": split, "accuracy": accuracy, "n_train": 70, "n_test": 30}
+        for method, found in (
+            ("none", [90.0, None, 91.0]),
+            ("dropout", [90.0, 93.0, 90.0]),
+            ("ldmnet", [93.0, 95.0, 92.0]),
+        )
+        for split, accuracy in enumerate(found)
+    ]
+    none, dropout, ldmnet = compared_rows(records)
+    assert (none.mean, none.std, none.splits, none.gain, none.p) == (None, None, 3, None, None)
+    assert dropout.gain == 2.3333
+    assert dropout.p is not None
+    lines = format_comparison([none, dropout, ldmnet], "csv").splitlines()
+    assert lines[1] == "none,diverged,3,,"
+    assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  |"
+
+
 def test_compare_runs_only_what_is_new(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path, "--format", "json"]
     first = done(*words, "--methods", "none,ldmnet")
@@ -402,11 +531,38 @@ def test_compare_runs_only_what_is_new(table, tmp_path):
     assert refused(*words, "--methods", "").startswith("a comparison needs one or more methods. The methods: none,")
 
 
+def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
+    words = ["compare", table, "--label", "species", "--net", "mlp", "--splits", 1, "--output", tmp_path]
+    words += ["--format", "json"]
+    done(*words, "--methods", "none,ldmnet", "--epochs", 2)
+    later = done(*words, "--methods", "none", "--epochs", 3)
+    assert [(row["method"], row["gain"]) for row in json.loads(later.stdout)] == [("none", None)]
+
+
+def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_path):
+    words = [table, "--label", "species", *QUICK]
+    train = ["train", *words, "--output", tmp_path / "run"]
+    assert done(*train, "--no-snapshots").stderr == ""
+    assert done(*train).stderr == (
+        "no snapshots of this run were kept when it was trained: train into another --output to get them\n"
+    )
+    assert not (tmp_path / "run" / "snapshots.npz").exists()
+    compare = ["compare", *words, "--splits", 2, "--output", tmp_path / "c", "--methods"]
+    done(*compare, "none", "--no-snapshots")
+    told = done(*compare, "none,dropout").stderr.splitlines()
+    assert told[-1] == (
+        "no snapshots of the first split of none were kept when it was trained: compare into another --output to get "
+        "them"
+    )
+    assert done(*compare, "dropout").stderr == ""
+    assert done(*compare, "none,dropout", "--no-snapshots").stderr == ""
+
+
 def test_a_comparison_that_begins_at_another_seed_takes_what_is_done(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--output", tmp_path, "--format", "json"]
     words += ["--methods", "none,dropout"]
     done(*words, "--splits", 2)
-    later = done(*words, "--splits", 3, "--seed", 1)
+    later = done(*words, "--splits", 3, "--seed", 1, "--no-snapshots")
     assert later.stderr.splitlines() == [f"split {split} of 3: {m}" for split in (2, 3) for m in ("none", "dropout")]
     assert [row["splits"] for row in json.loads(later.stdout)] == [3, 3]
 
@@ -418,10 +574,56 @@ def test_tune_goes_on_where_it_stopped(table, tmp_path):
     assert [line.split(":")[0] for line in first.stderr.splitlines()] == ["trial 1", "trial 2"]
     assert first.stdout.startswith("best of 2 trials: ")
     assert first.stdout.splitlines()[1].startswith("--mu ")
+    assert first.stdout.splitlines()[2] == (
+        "12 of 60 samples were left out: train with these numbers, --test-share 0.2 and --seed 0 tests on them alone"
+    )
     second = done(*words, "--trials", 3)
     assert [line.split(":")[0] for line in second.stderr.splitlines()] == ["trial 3"]
     assert refused(*words, "--trials", 3, "--lr", 0.5) == (
         f"{tmp_path / 'search' / 'study.db'} holds a search with other data or settings. Choose another --output."
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_tune_never_sees_what_train_tests_on(table, tmp_path, monkeypatch, seed):
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    from ldmnet.records import tuning
+
+    samples, seen = read_samples(table, label="species"), []
+    monkeypatch.setattr(tuning, "_validated", lambda part, chosen: seen.append((part, chosen)) or 0.5)
+    given = UserSettings(test_share=0.3, seed=seed)
+    found = tuning.tune_strengths(samples, given, trials=1, splits=3, storage=tmp_path / "s.db", test_share=0.25)
+    _, tested = share_split(samples.labels, 0.25, seed, samples.class_names)
+    held = {samples.names[i] for i in tested.tolist()}
+    assert found.held_out == len(held) == 15
+    assert len(seen) == 3
+    validated = set()
+    for part, chosen in seen:
+        assert {*part.names} == {*samples.names} - held
+        assert all(torch.equal(part.x[i], samples.x[int(name) - 1]) for i, name in enumerate(part.names))
+        assert torch.equal(part.labels, samples.labels[[int(name) - 1 for name in part.names]])
+        _, valid = share_split(part.labels, chosen.test_share, chosen.seed, part.class_names)
+        validated.add(tuple(valid.tolist()))
+        assert chosen.seed != seed
+    assert len(validated) == 3  # another set each
+
+
+def test_tune_may_hold_out_nothing(table, tmp_path):
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    words = ["tune", table, "--label", "species", *QUICK, "--splits", 1, "--trials", 1, "--output", tmp_path / "s"]
+    assert done(*words, "--test-share", 0).stdout.splitlines()[2] == (
+        "no sample was left out: test these numbers on other data"
+    )
+    assert refused(*words).endswith("study.db holds a search with other data or settings. Choose another --output.")
+
+
+def test_a_search_that_validated_on_test_samples_is_not_gone_on_with(table, tmp_path):
+    optuna = pytest.importorskip("optuna", reason="the extra tune is not installed")
+    optuna.create_study(storage=f"sqlite:///{tmp_path / 'study.db'}", study_name="ldmnet").set_user_attr("key", "old")
+    words = ["tune", table, "--label", "species", *QUICK, "--output", tmp_path]
+    assert refused(*words) == (
+        f"{tmp_path / 'study.db'} holds a search of an earlier version, which validated on samples that train tests "
+        "on. Choose another --output."
     )
 
 

@@ -50,6 +50,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 
     A run that was cut goes on when the same command is given again.
     """
+    from ldmnet.records.snapshots import FILE
     from ldmnet.records.userruns import train_run
     from ldmnet.training.history import Epoch
     from ldmnet.training.progress import EpochBar, OnEpoch
@@ -75,6 +76,8 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     if result["test_accuracy"] is not None:
         click.echo(f"test accuracy {100 * result['test_accuracy']:.2f} % of {result['n_test']} samples held out")
     click.echo(f"the run is in {output}")
+    if snapshots and not (output / FILE).exists():
+        _tell_no_snapshots("this run", "train")
 
 
 @click.command(
@@ -177,6 +180,7 @@ def compare(
     Finished runs are kept in the output folder and skipped.
     """
     from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison
+    from ldmnet.records.snapshots import FILE
 
     samples, _, settings = prepared(data, **options)
     console = Console(stderr=True)
@@ -193,7 +197,21 @@ def compare(
         on_run=announce,
         traces=output / "traces" if snapshots else None,
     )
+    for record in records:
+        if "diverged" in record:
+            click.echo(f"split {record['split'] + 1}: {record['method']} diverged: {record['diverged']}", err=True)
+    first = [record for record in records if record["split"] == 0 and "diverged" not in record]
+    bare = [record["method"] for record in first if not (output / "traces" / record["key"] / FILE).exists()]
+    if snapshots and bare:
+        _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
     click.echo(format_comparison(compared_rows(records), style))
+
+
+def _tell_no_snapshots(what: str, command: str) -> None:
+    """A finished run is not trained again for its snapshots."""
+    click.echo(
+        f"no snapshots of {what} were kept when it was trained: {command} into another --output to get them", err=True
+    )
 
 
 @click.command(epilog=examples("ldmnet export run --format onnx --output flowers.onnx", "ldmnet export run"))
@@ -225,10 +243,22 @@ def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
 @training_options
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="In all, earlier ones counted.")
 @click.option("--splits", type=click.IntRange(1), default=3, show_default=True, help="That a trial is averaged over.")
-@click.option("--validation-share", type=float, default=0.3, show_default=True, help="Of every class.")
+@click.option(
+    "--test-share",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="Of every class, held out altogether: what train tests on with this share and seed.",
+)
+@click.option("--validation-share", type=float, default=0.3, show_default=True, help="Of every class, of what is left.")
 @click.option("--output", type=FOLDER, default="tuning", show_default=True, help="Keeps study.db.")
-def tune(data: Path, trials: int, splits: int, validation_share: float, output: Path, **options: Any) -> None:
-    """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on."""
+def tune(
+    data: Path, trials: int, splits: int, test_share: float, validation_share: float, output: Path, **options: Any
+) -> None:
+    """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on.
+
+    What train tests on with the same --test-share and --seed takes no part.
+    """
     from ldmnet.records.tuning import tune_strengths
 
     samples, _, settings = prepared(data, test_share=validation_share, **options)
@@ -239,9 +269,17 @@ def tune(data: Path, trials: int, splits: int, validation_share: float, output: 
         trials=trials,
         splits=splits,
         storage=output / "study.db",
+        test_share=test_share,
         on_trial=lambda number, value: console.print(f"trial {number + 1}: {100 * value:.2f} %", highlight=False),
     )
     click.echo(
         f"best of {found.trials} trials: {100 * found.accuracy:.2f} % on validation data "
         f"({100 * found.untuned:.2f} % untuned)\n--mu {found.mu:.6g} --lambda-tilde {found.lambda_tilde:.6g}"
     )
+    if found.held_out:
+        click.echo(
+            f"{found.held_out} of {len(samples.x)} samples were left out: train with these numbers, "
+            f"--test-share {test_share:g} and --seed {settings.seed} tests on them alone"
+        )
+    else:
+        click.echo("no sample was left out: test these numbers on other data")

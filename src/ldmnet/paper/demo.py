@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,27 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ldmnet.errors import DataError, StateError
 from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
 from ldmnet.records.figures import TITLES, feature_figure
-from ldmnet.records.runs import Record, append_record, describe, train_once, training_data
+from ldmnet.records.files import write_atomically
+from ldmnet.records.runs import Record, describe, read_records, train_once, training_data
 from ldmnet.training.features import sweep
 from ldmnet.training.progress import EpochBar
 
+TABLE = "digits5k"
 QUICK: dict[str, Any] = {"epochs": 28, "batch_size": 50}  # fewer epochs of more steps
 
 
 def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Console) -> list[Record]:
-    """Train every method on 50 images a class, test on all the others, print the table, draw the features."""
+    """Train every method on 50 images a class, test on all the others, print the table, draw the features.
+
+    Raises:
+        StateError: the folder has records of something else.
+    """
+    earlier = earlier_records(output, TABLE)
     started = time.perf_counter()
-    runs = classification_runs("digits5k", [50], PRINTED_ROWS, [seed], threads=threads)
+    runs = classification_runs(TABLE, [50], PRINTED_ROWS, [seed], threads=threads)
     if quick:
         runs = [
             replace(run, settings=replace(run.settings, train=replace(run.settings.train, **QUICK))) for run in runs
@@ -37,7 +47,6 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
     panels = {"test images": data.test_pixels}
     records = []
     traces = output / "traces"
-    shutil.rmtree(traces, ignore_errors=True)  # of an earlier demo
     for run in runs:
         with EpochBar(run.row, epochs, console) as bar:
             result = train_once(run.settings, data, on_epoch=bar, trace=traces / run.settings.hash())
@@ -47,10 +56,7 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
         if not console.is_terminal:
             console.print(f"{TITLES[run.row]}: {record['accuracy']:.2f} %", highlight=False)
     console.print(_table(records))
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "records.jsonl").unlink(missing_ok=True)
-    for record in records:
-        append_record(output / "records.jsonl", record)
+    replace_records(output, earlier, records)
     picture = feature_figure(
         panels,
         data.test[1],
@@ -60,6 +66,29 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
     console.print(f"Features of each method, PCA to two dimensions: {picture.resolve()}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} seconds in all.", highlight=False)
     return records
+
+
+def earlier_records(output: Path, table: str) -> list[Record]:
+    """The records that an earlier demo left in a folder; those of anything else are refused."""
+    path = output / "records.jsonl"
+    if not path.exists():
+        return []
+    try:
+        records = read_records([path])
+    except DataError:
+        records = [{}]
+    if any(record.get("table") != table for record in records):
+        raise StateError(f"{path} holds records of something else than this demo. Choose another --output.")
+    return records
+
+
+def replace_records(output: Path, earlier: Sequence[Record], records: Sequence[Record]) -> None:
+    """Put a demo's records in the place of an earlier one's, whose traces go; nothing else in the folder does."""
+    kept = {str(record.get("hash", "")) for record in records}
+    for name in {str(record.get("hash", "")) for record in earlier} - kept:
+        if name.isalnum():  # a folder in traces, not a way out of it
+            shutil.rmtree(output / "traces" / name, ignore_errors=True)
+    write_atomically(output / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
 
 def _table(records: list[Record]) -> Table:

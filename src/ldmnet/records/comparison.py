@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ldmnet.data.userdata import Samples
-from ldmnet.errors import InputError
+from ldmnet.data.userdata import Samples, share_split
+from ldmnet.errors import DivergenceError, InputError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.records.runs import Record, append_record, read_records
-from ldmnet.records.userfits import UserSettings, fit_split
+from ldmnet.records.userfits import UserSettings, fit_split, own_network
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
 
@@ -32,15 +32,16 @@ class ComparedRow:
 
     Attributes:
         method: its name.
-        mean: mean test accuracy in percent.
+        mean: mean test accuracy in percent; None if it diverged on any split, since the others alone would flatter.
         std: its standard deviation over the splits (ddof = 1), None for one split.
         splits: how many.
-        gain: by how much LDMNet is better, mean over the splits both have; None for LDMNet itself.
+        gain: by how much LDMNet is better, mean over the splits both have; None for LDMNet itself, and where one of
+            the two diverged.
         p: two-sided p-value of that difference, None where there is nothing to test.
     """
 
     method: str
-    mean: float
+    mean: float | None
     std: float | None
     splits: int
     gain: float | None
@@ -59,6 +60,8 @@ def compare_methods(
 ) -> list[Record]:
     """Train every method on every split and test on the part held out; runs that are in `records` are skipped.
 
+    A run that diverges has a record without an accuracy, and the others go on.
+
     Args:
         samples: the data.
         settings: all but the method; its seed is the first split's, the others follow it.
@@ -75,30 +78,41 @@ def compare_methods(
         raise InputError(f"a comparison needs one or more methods. The methods: {', '.join(METHODS)}.")
     if not settings.test_share:
         raise InputError("a comparison needs a test share above zero.")
-    data = fingerprint(samples.x, samples.labels)
+    what = {"data": fingerprint(samples.x, samples.labels), **own_network(settings, samples)}
     done = {r["key"]: r for r in read_records([records], ("key", "method", "split"))} if records.exists() else {}
     found = []
     for split in range(splits):
         for method in methods:
             run = replace(settings, method=method, seed=settings.seed + split)
-            key = _key(run, data)
+            key = _key(run, what)
             if key not in done:
                 on_epoch = on_run(method, split) if on_run else None
                 trace = traces / key if traces is not None and split == 0 else None
-                done[key] = _record(samples, run, split, key, data, on_epoch, trace)
+                done[key] = _record(samples, run, split, {**what, "key": key}, on_epoch, trace)
                 append_record(records, done[key])
             found.append({**done[key], "split": split})  # it may come from a comparison that began at another seed
     return found
 
 
 def _record(
-    samples: Samples, run: UserSettings, split: int, key: str, data: str, on_epoch: OnEpoch | None, trace: Path | None
+    samples: Samples,
+    run: UserSettings,
+    split: int,
+    what: dict[str, str],
+    on_epoch: OnEpoch | None,
+    trace: Path | None,
 ) -> Record:
-    outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
+    place = {"method": run.method, "split": split}
+    known = {"settings": asdict(run.resolved()), **what}
+    try:
+        outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
+    except DivergenceError as error:
+        train, test = share_split(samples.labels, run.test_share, run.seed, samples.class_names)
+        sizes = {"n_train": len(train), "n_test": len(test)}
+        return {**place, "accuracy": None, "diverged": str(error), **sizes, **known}
     assert outcome.fit.test_accuracy is not None
     return {
-        "method": run.method,
-        "split": split,
+        **place,
         "accuracy": round(100 * outcome.fit.test_accuracy, 4),
         "test_loss": outcome.fit.test_loss,
         "train_loss": outcome.fit.train_loss,
@@ -106,14 +120,12 @@ def _record(
         "n_test": outcome.n_test,
         "mu": outcome.fit.method.mu,
         "lambda_tilde": outcome.fit.method.lambda_tilde,
-        "settings": asdict(run.resolved()),
-        "data": data,
-        "key": key,
+        **known,
     }
 
 
-def _key(run: UserSettings, data: str) -> str:
-    text = json.dumps({**asdict(run.resolved()), "data": data}, sort_keys=True)
+def _key(run: UserSettings, what: dict[str, str]) -> str:
+    text = json.dumps({**asdict(run.resolved()), **what}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -123,10 +135,15 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
     for record in records:
         by_method.setdefault(record["method"], {})[record["split"]] = record
     reference = by_method.get(REFERENCE, {})
+    lost = {method for method, found in by_method.items() if any(r["accuracy"] is None for r in found.values())}
     rows = []
     for method, found in by_method.items():
+        if method in lost:
+            rows.append(ComparedRow(method, mean=None, std=None, splits=len(found), gain=None, p=None))
+            continue
         accuracy = [r["accuracy"] for r in found.values()]
-        shared = [split for split in found if split in reference] if method != REFERENCE else []
+        paired = method != REFERENCE and REFERENCE not in lost
+        shared = [split for split in found if split in reference] if paired else []
         gains = [reference[split]["accuracy"] - found[split]["accuracy"] for split in shared]
         overlap = found[shared[0]]["n_test"] / found[shared[0]]["n_train"] if shared else 0.0
         rows.append(
@@ -160,18 +177,26 @@ def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None
     return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))
 
 
+def accuracy_words(row: ComparedRow) -> str:
+    """A row's accuracy and its spread, or that it diverged."""
+    if row.mean is None:
+        return "diverged"
+    return f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
+
+
 def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
     """Rows as Markdown, CSV or JSON."""
     if style == "json":
         return json.dumps([asdict(row) for row in rows], indent=1)
     lines = [["method", "accuracy, %", "splits", "LDMNet is better by", "p"]]
-    best = max(row.mean for row in rows)
+    best = max((row.mean for row in rows if row.mean is not None), default=None)
     for row in rows:
-        number = f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
+        number = accuracy_words(row)
+        stressed = style == "md" and row.mean is not None and row.mean == best
         lines.append(
             [
                 row.method.replace("_", " "),
-                f"**{number}**" if row.mean == best and style == "md" else number,
+                f"**{number}**" if stressed else number,
                 str(row.splits),
                 "" if row.gain is None else f"{row.gain:+.2f}",
                 "" if row.p is None else ("< 0.001" if row.p < 0.001 else f"{row.p:.3f}"),

@@ -2,6 +2,7 @@
 
 The study is kept in a SQLite file, so a search that was cut goes on. It looks around the
 untuned rule's numbers, which are tried first, so on the validation data the result is never worse than the rule.
+The samples that a run with the same test share and seed tests on take no part.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ldmnet.data.userdata import Samples, Standardize, share_split
-from ldmnet.errors import DivergenceError, StateError, missing_extra
+from ldmnet.errors import DataError, DivergenceError, StateError, missing_extra
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import untuned_method
-from ldmnet.records.userfits import UserSettings, build_net, fit_split
+from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
+from ldmnet.seeds import derive_seed
 
 MU_RANGE = (0.01, 10.0)  # times the rule's number; ten is near the limit that SGD can follow
 STRENGTH_RANGE = (0.01, 100.0)
@@ -33,6 +35,7 @@ class Tuned:
         accuracy: mean validation accuracy of the best trial, 0 to 1.
         untuned: that of the trial with the rule's numbers.
         trials: how many were run in all.
+        held_out: samples that took no part.
     """
 
     mu: float
@@ -40,6 +43,7 @@ class Tuned:
     accuracy: float
     untuned: float
     trials: int
+    held_out: int
 
 
 def tune_strengths(
@@ -49,16 +53,20 @@ def tune_strengths(
     trials: int,
     splits: int,
     storage: Path,
+    test_share: float = 0.2,
     on_trial: Callable[[int, float], None] | None = None,
 ) -> Tuned:
     """Search until the study has so many trials.
 
     Args:
-        samples: the data; the part that `settings.test_share` of every split holds out validates.
-        settings: all but mu and lambda_tilde; the method is LDMNet.
+        samples: the data.
+        settings: all but mu and lambda_tilde; the method is LDMNet. Its `test_share` is the share of every class that
+            validates, of what `test_share` below leaves.
         trials: in all, those of earlier calls counted.
         splits: over which a trial's accuracy is averaged.
         storage: the study's SQLite file.
+        test_share: the share of every class that is held out altogether: the samples that a run with this test share
+            and this seed tests on. Zero holds out none.
         on_trial: called with the number and the accuracy of each finished trial.
     """
     try:
@@ -67,7 +75,9 @@ def tune_strengths(
         raise missing_extra("optuna", "tune") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = replace(settings, method="ldmnet", mu="auto", lambda_tilde="auto")
-    rule = None if storage.exists() else _rule(samples, settings)  # what cannot be trained ends here, unwritten
+    rest = _without_test(samples, test_share, settings.seed)
+    first = replace(settings, seed=derive_seed(settings.seed, "validation"))  # of no split that anything is tested on
+    rule = None if storage.exists() else _rule(rest, first)  # what cannot be trained ends here, unwritten
     storage.parent.mkdir(parents=True, exist_ok=True)
     try:
         study = optuna.create_study(
@@ -78,9 +88,9 @@ def tune_strengths(
         )
     except Exception as error:  # Optuna's and SQLAlchemy's, of a damaged file or one of another version
         raise StateError(f"{storage} is not a search that can be gone on with. Choose another --output.") from error
-    _check_same(study, samples, settings, splits, storage)
+    _check_same(study, samples, settings, splits, test_share, storage)
     if "rule" not in study.user_attrs:  # kept, so that the ranges stay
-        study.set_user_attr("rule", rule or _rule(samples, settings))
+        study.set_user_attr("rule", rule or _rule(rest, first))
     mu, lambda_tilde = study.user_attrs["rule"]
     study.sampler = optuna.samplers.TPESampler(seed=settings.seed + len(study.trials))  # no draw comes twice
     states = optuna.trial.TrialState
@@ -89,14 +99,14 @@ def tune_strengths(
 
     def accuracy(trial: Any) -> float:
         chosen = replace(
-            settings,
+            first,
             mu=trial.suggest_float("mu", mu * MU_RANGE[0], mu * MU_RANGE[1], log=True),
             lambda_tilde=trial.suggest_float(
                 "lambda_tilde", lambda_tilde * STRENGTH_RANGE[0], lambda_tilde * STRENGTH_RANGE[1], log=True
             ),
         )
         try:
-            return statistics.fmean(_validated(samples, replace(chosen, seed=chosen.seed + i)) for i in range(splits))
+            return statistics.fmean(_validated(rest, replace(chosen, seed=chosen.seed + i)) for i in range(splits))
         except DivergenceError:
             return 0.0
 
@@ -107,7 +117,30 @@ def tune_strengths(
     missing = 0 if _rule_trials(study, (states.COMPLETE,)) else 1
     study.optimize(accuracy, n_trials=max(missing, trials - _finished(study)), callbacks=[report])
     best, (untuned, *_) = study.best_trial, _rule_trials(study, (states.COMPLETE,))
-    return Tuned(best.params["mu"], best.params["lambda_tilde"], best.value, untuned.value, _finished(study))
+    return Tuned(
+        mu=best.params["mu"],
+        lambda_tilde=best.params["lambda_tilde"],
+        accuracy=best.value,
+        untuned=untuned.value,
+        trials=_finished(study),
+        held_out=len(samples.x) - len(rest.x),
+    )
+
+
+def _without_test(samples: Samples, share: float, seed: int) -> Samples:
+    """The samples that no run with this share and seed tests on."""
+    if not share:
+        return samples
+    kept, _ = share_split(samples.labels, share, seed, samples.class_names)
+    y = samples.labels[kept]
+    for c, name in enumerate(samples.class_names):
+        if (n := int((y == c).sum())) < 2:
+            raise DataError(
+                f"class {name!r} has {n} sample beside those held out to test on: one to train on and one to validate "
+                "on are needed. Add samples, or hold out none: --test-share 0."
+            )
+    names = [samples.names[i] for i in kept.tolist()]
+    return replace(samples, x=samples.x[kept], y=y, names=names)
 
 
 def _finished(study: Any) -> int:
@@ -134,10 +167,19 @@ def _rule(samples: Samples, settings: UserSettings) -> list[float]:
     return [float(method.mu), float(method.lambda_tilde)]
 
 
-def _check_same(study: Any, samples: Samples, settings: UserSettings, splits: int, storage: Path) -> None:
+def _check_same(
+    study: Any, samples: Samples, settings: UserSettings, splits: int, test_share: float, storage: Path
+) -> None:
     """Refuse to go on in a study of other data or settings."""
-    text = f"{settings.resolved()} {splits} {fingerprint(samples.x, samples.labels)}"
+    if "key" in study.user_attrs and "test_share" not in study.user_attrs:
+        raise StateError(
+            f"{storage} holds a search of an earlier version, which validated on samples that train tests on. "
+            "Choose another --output."
+        )
+    text = f"{settings.resolved()} {splits} {test_share} {fingerprint(samples.x, samples.labels)}"
+    text += "".join(own_network(settings, samples).values())
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     if study.user_attrs.setdefault("key", key) != key:
         raise StateError(f"{storage} holds a search with other data or settings. Choose another --output.")
+    study.set_user_attr("test_share", test_share)
     study.set_user_attr("key", key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 import os
@@ -12,9 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
+from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.seeds import derive_seed
@@ -126,6 +129,34 @@ def build_net(settings: UserSettings, shape: tuple[int, ...], n_classes: int) ->
     if not isinstance(model, nn.Module):
         raise InputError(f"{settings.net} returned {type(model).__name__}, not a torch.nn.Module.")
     return model
+
+
+def own_network(settings: UserSettings, samples: Samples) -> dict[str, str]:
+    """What tells a network of someone's own from another under its name; empty for the built-in ones.
+
+    Its modules, and the names, shapes and initial values of its weights at seed 0, so that runs at all seeds agree. The
+    values count only if they come again: a network may draw them past torch's seed. An edit of `forward` alone that
+    changes none of these is not seen.
+    """
+    if settings.net in STARTS:
+        return {}
+    built = [
+        build_net(replace(settings, seed=0), tuple(samples.x.shape[1:]), len(samples.class_names)) for _ in range(2)
+    ]
+    first, again = (_net_hash(model, values=True) for model in built)
+    return {"network": first if first == again else _net_hash(built[0], values=False)}
+
+
+def _net_hash(model: nn.Module, *, values: bool) -> str:
+    digest = hashlib.sha256()
+    for name, module in model.named_modules():
+        known = type(module).__module__.startswith("torch.nn.")  # others may show what changes from run to run
+        digest.update(f"{name} {type(module).__name__} {module.extra_repr() if known else ''}\n".encode())
+    for name, value in model.state_dict().items():
+        if isinstance(value, Tensor) and not is_lazy(value):
+            shown = fingerprint(value) if values else tuple(value.shape)
+            digest.update(f"{name} {value.dtype} {shown}\n".encode())
+    return digest.hexdigest()
 
 
 def _factory(name: str) -> Any:

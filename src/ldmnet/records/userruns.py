@@ -24,7 +24,7 @@ from ldmnet.errors import DataError, LDMNetError, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.files import write_atomically
-from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split
+from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
 from ldmnet.training.progress import OnEpoch
@@ -44,8 +44,9 @@ class TrainedRun:
 
     def read(self, path: Path) -> Samples:
         """Samples like those of the training, with or without labels."""
-        if path.is_dir() and self.reading.size is None:
-            return read_samples(path, size=_side(self.shape), grey=self.reading.grey, shape=self.shape)
+        if path.is_dir() and len(self.shape) == 3:  # images, whatever they were trained from
+            channels, height, width = self.shape
+            return read_samples(path, size=(height, width), grey=channels == 1, shape=self.shape)
         return read_samples(path, **asdict(self.reading), shape=self.shape, columns=self.columns)
 
 
@@ -74,6 +75,7 @@ def train_run(
         "shape": list(samples.x.shape[1:]),
         "columns": samples.columns,
         "data": fingerprint(samples.x, samples.labels),
+        **own_network(settings, samples),
     }
     if path.exists():
         run = read_run(folder)
@@ -217,11 +219,10 @@ def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
     changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in mine.items() if theirs.get(k) != v]
     if any(old[key] != new[key] for key in ("data", "class_names", "shape", "columns", "reading")):
         changed.append("other data, or read otherwise")
+    if not changed and "network" in new and old.get("network") != new["network"]:
+        was = "was another one" if "network" in old else "was not recorded by the version that trained it"
+        changed.append(f"its network {mine['net']} {was}")
     if changed:
         raise StateError(
             f"{folder} holds another run: {', '.join(changed)}. Choose another --output, or delete the folder."
         )
-
-
-def _side(shape: tuple[int, ...]) -> tuple[int, int] | None:
-    return (shape[-2], shape[-1]) if len(shape) == 3 else None

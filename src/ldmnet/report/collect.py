@@ -199,7 +199,7 @@ def _check(record: Record, kind: Kind, where: str) -> None:
         name
         for name, good in (
             ("method", lambda v: isinstance(v, str)),
-            ("accuracy", lambda v: _is_number(v) or (v is None and kind == "paper")),  # it diverged
+            ("accuracy", lambda v: _is_number(v) or v is None),  # it diverged
             ("seed", _is_number),
             ("split", _is_number),
             ("loss_curve", lambda v: isinstance(v, list) and all(map(_is_number, v))),
@@ -244,25 +244,41 @@ def groups_of(runs: Iterable[Run]) -> list[Group]:
     """Sort runs into groups: by table and training size, by comparison, or by the data that they were trained on."""
     found: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        found.setdefault(_group_key(run), []).append(run)
+        found.setdefault(group_key(run), []).append(run)
     groups = [_group(members) for members in found.values()]
-    named = [_told_apart(groups, group, group.runs[0].source) for group in groups]
+    named = [_told_apart(groups, group, _difference(groups, group)) for group in groups]
     return [_told_apart(named, group, f"{number} of {len(named)}") for number, group in enumerate(named, 1)]
 
 
 def _told_apart(groups: list[Group], group: Group, how: str) -> Group:
     alike = sum(other.title == group.title for other in groups) > 1
-    return replace(group, title=f"{group.title} ({how})") if alike else group
+    return replace(group, title=f"{group.title} ({how})") if alike and how else group
 
 
-def _group_key(run: Run) -> tuple[Any, ...]:
+def _difference(groups: list[Group], group: Group) -> str:
+    """What tells a group from others of its title: the settings of a comparison, the source of other runs."""
+    if group.kind != "comparison":
+        return group.runs[0].source
+    others = [_shared_settings(other.runs[0]) for other in groups if other.title == group.title]
+    mine = _shared_settings(group.runs[0])
+    return ", ".join(
+        f"{name} {value}" for name, value in mine.items() if any(other.get(name) != value for other in others)
+    )
+
+
+def _shared_settings(run: Run) -> dict[str, str]:
+    """The settings that all runs of one comparison share, as words."""
+    settings = run.record.get("settings") or {}
+    return {name: str(value) for name, value in sorted(settings.items()) if name not in ("method", "seed")}
+
+
+def group_key(run: Run) -> tuple[Any, ...]:
+    """What runs have in common that may stand side by side."""
     if run.kind == "paper":
         return run.kind, run.source, run.record["table"], run.record["per_class"]
     if run.kind == "training":
         return run.kind, run.record.get("data")
-    settings = run.record.get("settings") or {}
-    alike = sorted((name, str(value)) for name, value in settings.items() if name not in ("method", "seed"))
-    return run.kind, run.source, run.record.get("data"), *alike
+    return run.kind, run.source, run.record.get("data"), run.record.get("network"), *_shared_settings(run).items()
 
 
 def _group(runs: list[Run]) -> Group:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ldmnet.paper.presets import SETUP, paper_table
-from ldmnet.records.comparison import compared_rows
+from ldmnet.records.comparison import accuracy_words, compared_rows
 from ldmnet.records.tables import TableRow, table_rows
-from ldmnet.report.collect import Group, Run, title_of
+from ldmnet.report.collect import Group, Run, group_key, groups_of, title_of
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -51,13 +51,22 @@ def plain(caption: str, head: list[str], rows: list[list[str]], *, note: str = "
 
 
 def results(runs: Sequence[Run]) -> list[Table]:
-    """Every table that the runs make, in the order they came."""
-    found: dict[tuple[str, str, str], list[Run]] = {}
+    """Every table that the runs make, in the order they came; comparisons of other data or settings have their own."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        place = (run.source, str(run.record["table"])) if run.kind == "paper" else (run.source, "")
-        found.setdefault((run.kind, *(("", "") if run.kind == "training" else place)), []).append(run)
-    make = {"paper": _paper, "comparison": _comparison, "training": _training}
-    return [make[kind](members) for (kind, *_), members in found.items()]
+        found.setdefault(_table_key(run), []).append(run)
+    titles = {group_key(group.runs[0]): group.title for group in groups_of(runs)}
+    make = {"paper": _paper, "training": _training}
+    return [
+        _comparison(members, titles[key]) if key[0] == "comparison" else make[key[0]](members)
+        for key, members in found.items()
+    ]
+
+
+def _table_key(run: Run) -> tuple[Any, ...]:
+    if run.kind == "paper":
+        return run.kind, run.source, str(run.record["table"])
+    return group_key(run) if run.kind == "comparison" else (run.kind,)
 
 
 def _paper(runs: list[Run]) -> Table:
@@ -92,13 +101,14 @@ def _paper_row(row: TableRow, printed: bool) -> list[str]:
     return [title_of(row.method), here, *(paper if printed else []), str(row.seeds)]
 
 
-def _comparison(runs: list[Run]) -> Table:
-    rows = compared_rows([run.record for run in runs])
-    best = max(range(len(rows)), key=lambda i: rows[i].mean)
+def _comparison(runs: list[Run], title: str) -> Table:
+    # one seed is one split, though comparisons that began at several seeds number it otherwise
+    rows = compared_rows([{**run.record, "split": run.seed} for run in runs])
+    best = max((i for i, row in enumerate(rows) if row.mean is not None), key=lambda i: rows[i].mean or 0, default=None)
     cells = [
         [
             title_of(row.method),
-            f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}"),
+            accuracy_words(row),
             "" if row.gain is None else f"{row.gain:+.2f}".replace("-", MINUS),
             "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
             str(row.splits),
@@ -110,7 +120,7 @@ def _comparison(runs: list[Run]) -> Table:
         "against LDMNet. The paper has no numbers for this data."
     )
     head = ["method", "accuracy", "LDMNet is better by", "p", "splits"]
-    return Table(f"Comparison {runs[0].source}, %", head, [Body("", cells, best)], words)
+    return Table(f"{title}, %", head, [Body("", cells, best)], words)
 
 
 def _training(runs: list[Run]) -> Table:
