@@ -225,6 +225,20 @@ def test_a_run_on_arrays_of_images_predicts_a_folder_of_them(tmp_path, channels)
     assert [row.split(",")[1:] for row in found.splitlines()] == [row.split(",")[1:] for row in wanted.splitlines()]
 
 
+def test_a_run_on_small_numbers_refuses_pixels(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    y = np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).random((20, 1, 12, 10)) + y[:, None, None, None], y=y)
+    (tmp_path / "new").mkdir()
+    image.new("L", (10, 12)).save(tmp_path / "new/1.png")
+    done("train", tmp_path / "a.npz", *QUICK, "--output", tmp_path / "run")
+    result = CliRunner().invoke(main, ["predict", str(tmp_path / "run"), str(tmp_path / "new")])
+    assert result.exit_code == 2
+    assert (
+        "holds images, with pixels of 0 to 255, but the samples of the training had a deviation of 0." in result.output
+    )
+
+
 @pytest.mark.parametrize("method", ["none", "weight_decay", "dropout", "control", "ldmnet"])
 def test_every_method_trains(table, tmp_path, method):
     done("train", table, "--label", "species", "--method", method, *QUICK, "--output", tmp_path / "run")

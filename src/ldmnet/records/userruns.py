@@ -46,6 +46,12 @@ class TrainedRun:
         """Samples like those of the training, with or without labels."""
         if path.is_dir() and len(self.shape) == 3:  # images, whatever they were trained from
             channels, height, width = self.shape
+            spread = float(self.standardize.deviation)
+            if spread < 1:
+                raise DataError(
+                    f"{path} holds images, with pixels of 0 to 255, but the samples of the training had a deviation of "
+                    f"{spread:.2g} only. Give an .npz with x prepared as it was for the training."
+                )
             return read_samples(path, size=(height, width), grey=channels == 1, shape=self.shape)
         return read_samples(path, **asdict(self.reading), shape=self.shape, columns=self.columns)
 
