@@ -149,8 +149,8 @@ VGG16_WIDTHS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 51
 def vgg16(n_classes: int = 10) -> FeatureNet:
     """VGG-16 for 32x32 colour images: thirteen 3x3 convolutions, five pools, two hidden layers of 512 with DropOut.
 
-    Batch normalisation follows each convolution: without it a network of this depth does not start to train on 32x32
-    images.
+    DropOut comes after each hidden layer, as in VGG-16; one more before the first, and the network does not start to
+    train. Batch normalisation follows each convolution, for the same reason.
     """
     layers: list[nn.Module] = []
     channels = 3
@@ -165,7 +165,6 @@ def vgg16(n_classes: int = 10) -> FeatureNet:
         layers.append(nn.MaxPool2d(2))
     layers += [
         nn.Flatten(),
-        nn.Dropout(0.0),
         nn.Linear(512, 512),
         nn.ReLU(),
         nn.Dropout(0.0),

@@ -18,7 +18,7 @@ from ldmnet.training.settings import TrainSettings
 
 IMAGES = 10_000
 BASE_EPOCHS, FINE_EPOCHS = 40, 10
-BASE_LR, FINE_LR = 0.01, 0.001  # at 0.05, with DropOut in three places, the base hardly begins to learn
+BASE_LR, FINE_LR = 0.01, 0.001
 DECAY = 2.5e-4  # w of eq. (24)
 ROWS = ("base", "continued", "control", "ldmnet")
 METHODS = {
@@ -44,7 +44,7 @@ def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
         Run(
             "vgg16",
             row,
-            replace(_base(seed), method=METHODS[row], train=train, threads=1, start=_base(seed)),
+            replace(_base(seed), method=METHODS[row], train=train, start=_base(seed)),
             "default",
             PRINTED.get(row),
         )
@@ -65,6 +65,5 @@ def _base(seed: int) -> RunSettings:
         train=TrainSettings(
             epochs=BASE_EPOCHS, lr=BASE_LR, lr_drop_after=0.75, precision="bfloat16", checkpoint_every=1
         ),
-        threads=2,
         first=IMAGES,
     )
