@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ldmnet import InputError
-from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, set_dropout
+from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, set_dropout, vgg16
 from words import exactly
 
 
@@ -36,6 +36,16 @@ def test_embedding_net_is_table_8():
     assert shapes(embedding_net(4096, 357)) == [(2000, 4096), (2000, 2000), (357, 2000)]
 
 
+def test_vgg16_has_thirteen_convolutions_five_pools_and_dropout_after_each_hidden_layer():
+    model = vgg16()
+    widths = [layer.out_channels for layer in model.features if isinstance(layer, nn.Conv2d)]
+    assert widths == [64] * 2 + [128] * 2 + [256] * 3 + [512] * 6
+    assert sum(isinstance(layer, nn.MaxPool2d) for layer in model.features) == 5
+    kinds = [type(layer) for layer in model.features]
+    assert kinds[-6:] == [nn.Flatten, nn.Linear, nn.ReLU, nn.Dropout, nn.Linear, nn.ReLU]
+    assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
 @pytest.mark.parametrize(
     ("model", "x", "d_feat"),
     [(mnist_net(7), torch.randn(3, 1, 28, 28), 500), (mlp(12, 7, (9, 5)), torch.randn(3, 3, 4), 5)],
@@ -56,7 +66,13 @@ def test_features_end_after_the_relu_and_before_dropout(model, x, d_feat):
 
 
 def test_dropout_is_off_until_it_is_set():
-    for model, count in ((mnist_net(), 1), (cifar_net(), 2), (mlp(4, 2, (8, 8, 8)), 3), (mlp(4, 2, (8,)), 1)):
+    for model, count in (
+        (mnist_net(), 1),
+        (cifar_net(), 2),
+        (vgg16(), 2),
+        (mlp(4, 2, (8, 8, 8)), 3),
+        (mlp(4, 2, (8,)), 1),
+    ):
         rates = [m.p for m in model.modules() if isinstance(m, nn.Dropout)]
         assert rates == [0.0] * count
         assert set_dropout(model, 0.5) == count

@@ -234,3 +234,32 @@ def test_weights_are_written_as_safetensors(tmp_path):
     loaded = load_file(path)
     assert set(loaded) == set(model.state_dict())
     assert all(torch.equal(loaded[name], value) for name, value in model.state_dict().items())
+
+
+def test_seconds_before_a_cut_are_counted(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    start_and_cut(path, METHODS["ldmnet"], 2)
+    state = read_checkpoint(path)
+    assert {"train", "sweep", "graph"} <= set(state["seconds"])
+    state["seconds"] = {phase: 1000.0 for phase in state["seconds"]}
+    save_checkpoint(path, state)
+    seconds = fit(
+        network(), (X, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path, progress=False
+    ).seconds
+    assert all(1000 < seconds[phase] < 1900 for phase in ("train", "sweep", "graph", "solve"))
+    start_and_cut(tmp_path / "old.pt", METHODS["ldmnet"], 2)
+    old = read_checkpoint(tmp_path / "old.pt")
+    del old["seconds"]  # as an earlier version wrote it
+    save_checkpoint(path, old)
+    fitted = fit(network(), (X, Y), method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path, progress=False)
+    assert 0 < fitted.seconds["train"] < 900
+
+
+def test_a_checkpoint_of_another_network_is_refused_and_stays(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    start_and_cut(path, METHODS["dropout"], 2)
+    before = path.read_bytes()
+    wider = mlp(6, 3, (20, 8))
+    with pytest.raises(StateError, match=r"was written for another network: .*size mismatch.*Delete it, or"):
+        fit(wider, (X, Y), method=METHODS["dropout"], settings=SETTINGS, checkpoint=path, progress=False)
+    assert path.read_bytes() == before

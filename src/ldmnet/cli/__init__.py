@@ -11,6 +11,7 @@ from ldmnet.cli.faces import describe, faces
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
 from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
+from ldmnet.training.memory import keep_freed_memory
 
 
 @click.group(
@@ -28,6 +29,7 @@ from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
 @click.version_option(ldmnet.__version__, prog_name="ldmnet")
 def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
+    keep_freed_memory()
 
 
 COMMANDS = (

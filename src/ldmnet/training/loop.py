@@ -40,7 +40,8 @@ class Fit:
         train_loss: softmax loss on the training set after training, in eval mode.
         test_loss: softmax loss on the test data, where given.
         test_accuracy: accuracy on the test data, 0 to 1, where given.
-        seconds: in this process, by phase: train, sweep, graph, solve, other (the rest of an update), test.
+        seconds: by phase: train, sweep, graph, solve, other (the rest of an update), test; a run that went on from a
+            checkpoint counts what was spent before it, too.
     """
 
     model: nn.Module

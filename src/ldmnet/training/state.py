@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ldmnet.errors import StateError
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.checkpoint import check_settings, save_checkpoint
 from ldmnet.training.features import Layer
@@ -73,6 +74,7 @@ class Run:
             "random": {"batches": self.draw.get_state(), "torch": torch.get_rng_state()},
             "history": [asdict(e) for e in self.history],
             "settings": self.settings_saved,
+            "seconds": self.seconds,
         }
         save_checkpoint(self.checkpoint, state)
 
@@ -82,9 +84,16 @@ class Run:
         check_settings(state, self.settings_saved, self.checkpoint)
         if self.regularizer is not None:
             self.regularizer.load_state_dict(state["regularizer"])  # first: it says so if the data is another
-        self.model.load_state_dict(state["model"])
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise StateError(
+                f"{self.checkpoint} was written for another network: {' '.join(str(error).split())} Delete it, or "
+                "choose another checkpoint path."
+            ) from error
         self.optimizer.load_state_dict(state["optimizer"])
         self.draw.set_state(state["random"]["batches"])
         torch.set_rng_state(state["random"]["torch"])
         self.epoch = state["epoch"]
         self.history = [Epoch(**e) for e in state["history"]]
+        self.seconds |= state.get("seconds", {})  # a checkpoint of an earlier version lacks them
