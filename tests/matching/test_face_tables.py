@@ -42,7 +42,7 @@ def test_every_method_has_a_grid_around_its_default():
     for row in METHODS:
         grid = faces.grid(row, 200)
         assert len(set(grid)) == len(grid)
-        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row == "low_rank" else 5 if row == "none" else 15)
+        assert len(grid) == (1 if row in faces.NOT_TUNED else 4 if row == "low_rank" else 5 if row == "none" else 20)
         if row not in (*faces.NOT_TUNED, "low_rank"):
             assert {settings.train.lr for settings in grid} == {0.01, 0.03, 0.1, 0.3, 1.0}
         if row in faces.NOT_TUNED:
@@ -50,8 +50,8 @@ def test_every_method_has_a_grid_around_its_default():
     printed = faces.default_embedding("ldmnet")
     assert (printed.method.mu, printed.method.lambda_tilde, printed.train.lr) == (5.0, 5e-5, 0.1)
     tuned = {(s.method.mu, s.method.lambda_tilde, s.method.input_scale) for s in faces.grid("ldmnet_tuned")}
-    assert tuned == {(5.0, 1.0, 1.0), (5.0, 5.0, 1.0), (20.0, 20.0, 1.0)}
-    assert {s.method.mu for s in faces.grid("control")} == {1.0, 5.0, 20.0}
+    assert tuned == {(5.0, 1.0, 1.0), (5.0, 5.0, 1.0), (20.0, 4.0, 1.0), (20.0, 20.0, 1.0)}
+    assert {s.method.mu for s in faces.grid("control")} == {1.0, 5.0, 20.0, 80.0}
     with pytest.raises(InputError, match=exactly(f"there is no method 'lda'. The methods: {', '.join(METHODS)}.")):
         faces.default_embedding("lda")
 
@@ -252,6 +252,22 @@ def test_what_cannot_be_run_is_said(places, tmp_path):
     result = invoke("faces", "cufs", *options(places))
     assert result.exit_code == 2
     assert f"Error: {places['data_dir'] / 'faces' / 'cufs_125x100.npz'} cannot be read: " in result.output
+
+
+def test_few_images_of_a_person_train_and_the_same_probes_test(places):
+    common = ["faces", "yaleb", "--methods", "pca,none", "--no-tune", "--epochs", 1, "--splits", 2, "--jobs", 1]
+    for more in ([], ["--images", 2]):
+        result = invoke(*common, *more, *options(places))
+        assert result.exit_code == 0, result.output
+    whole, few = (read_records([places["results"] / f"{name}.jsonl"]) for name in ("yaleb", "yaleb-2"))
+    assert [(r["method"], r["seed"]) for r in few] == [(r["method"], r["seed"]) for r in whole]
+    assert {r["table"] for r in few} == {"yaleb-2"}
+    for more, fewer in zip(whole, few, strict=True):
+        assert fewer["n_train_people"] == more["n_train_people"]
+        assert fewer["n_train"] == 4 * fewer["n_train_people"] < more["n_train"]  # two in each of two modalities
+        assert (fewer["n_test"], fewer["n_gallery"]) == (more["n_test"], more["n_gallery"])
+    for other in (["--demo"], ["yaleb", "--study"]):
+        assert "--images goes with neither --demo nor --study" in invoke("faces", "--images", 2, *other).output
 
 
 def test_the_precision_enters_every_run(places):

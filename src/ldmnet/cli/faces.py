@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def _rows() -> tuple[str, ...]:
         "ldmnet faces --demo                       digits seen by two sensors, under two minutes",
         "ldmnet faces yaleb --data-dir ~/data      Extended Yale B: tune on validation people, then ten splits",
         "ldmnet faces cufs --methods pca,low_rank --splits 3",
+        "ldmnet faces yaleb --images 2             the same from two images of each person in each light",
         "ldmnet faces yaleb --study                what helps: features alone, across sensors, both layers, ...",
         "ldmnet faces mine.npz --gallery VIS --output out",
         "ldmnet faces --casia ~/CASIA --fold all --features vgg.npz",
@@ -43,6 +45,10 @@ def _rows() -> tuple[str, ...]:
 @click.option(
     "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
     shell_complete=some_of(_rows),
+)  # fmt: skip
+@click.option(
+    "--images", type=click.IntRange(1), default=None,
+    help="Train on so many images of each person in a modality, drawn by the split's number.  [default: all]",
 )  # fmt: skip
 @click.option("--epochs", type=click.IntRange(1), default=None, help="Of SGD.  [default: 200; demo: 80]")
 @click.option("--study", is_flag=True, help="Vary LDMNet one thing at a time, on validation people of three splits.")
@@ -68,6 +74,7 @@ def faces(
     gallery: str | None,
     splits: int | None,
     methods: tuple[str, ...] | None,
+    images: int | None,
     epochs: int | None,
     study: bool,
     tune: bool | None,
@@ -93,6 +100,8 @@ def faces(
         raise click.UsageError("name one of: a TABLE (yaleb, cufs), a FILE.npz, --demo, --casia DIR.")
     if features is not None and casia is None:
         raise click.UsageError("--features goes with --casia; put other descriptors in FILE.npz as x.")
+    if images is not None and (demo or study):
+        raise click.UsageError("--images goes with neither --demo nor --study, which has variations with fewer images.")
     if study and demo:
         raise click.UsageError("--study needs a TABLE, a FILE.npz or --casia DIR.")
     if casia is not None and fold == "dev" and tune:
@@ -108,8 +117,10 @@ def faces(
         where: dict[str, Any] = {"runs_dir": runs_dir, "results": results, "jobs": jobs or cores()}
         what = experiments.Matching(
             **_what(source, casia, features, fold, gallery, splits or 10, data_dir), **where, features=features,
-            epochs=epochs or experiments.EPOCHS, precision=precision,
+            epochs=epochs or experiments.EPOCHS, precision=precision, images=images,
         )  # fmt: skip
+        if images is not None:
+            what = replace(what, table=f"{what.table}-{images}")
         if study:
             click.echo(format_study(face_study.run_face_study(what)))
             return

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ldmnet.matching.embeddings import EmbeddingSettings
 from ldmnet.paper import specs
-from ldmnet.paper.face_runs import MatchRun
-from ldmnet.paper.faces import MU, STRENGTH, TUNING_SPLITS, Matching, default_embedding
+from ldmnet.paper.face_runs import MatchRun, MatchSettings
+from ldmnet.paper.faces import EVERYBODY, MU, STRENGTH, TUNING_SPLITS, Matching, default_embedding
 from ldmnet.records.runs import Record
 from ldmnet.training.methods import Method
 
@@ -38,7 +38,6 @@ class FaceVariation:
 
 
 PAIRS = (15, 1)  # fifteen people, one image of each in a modality: the same training set in form, whatever the data
-EVERYBODY = 10_000
 NONE: dict[str, Any] = {"name": "none", "mu": 0.0, "lambda_tilde": 0.0}
 CONTROL: dict[str, Any] = {"name": "control", "lambda_tilde": 0.0}
 VARIATIONS = (
@@ -69,7 +68,10 @@ VARIATIONS = (
             "no regulariser": NONE,
             "control, mu 5": CONTROL,
             "control, mu 20": {**CONTROL, "mu": 20.0},
+            "lambda_tilde 1": {},
             "lambda_tilde 5": {"lambda_tilde": 5.0},
+            "mu 20, lambda_tilde 4": {"mu": 20.0, "lambda_tilde": 4.0},
+            "mu 20, lambda_tilde 20": {"mu": 20.0, "lambda_tilde": 20.0},
         }.items()
     ),
 )
@@ -91,12 +93,14 @@ def run_face_study(
         MatchRun(
             table,
             variation.name,
-            replace(
-                what.settings(split, study_embedding(variation, what.epochs), validates=True), fewer=variation.fewer
-            ),
+            _thinned(what.settings(split, study_embedding(variation, what.epochs), validates=True), variation.fewer),
             "validation",
         )
         for split in list(what.splits)[:TUNING_SPLITS]
         for variation in variations
     ]
     return what.sweep(runs, table, console)
+
+
+def _thinned(settings: MatchSettings, fewer: tuple[int, int] | None) -> MatchSettings:
+    return settings if fewer is None else replace(settings, fewer=fewer)

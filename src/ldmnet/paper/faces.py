@@ -33,15 +33,17 @@ TUNING_SPLITS, FINALISTS = 3, 2
 DEVELOPMENT = 0  # the number of CASIA's view 1
 LEARNING_RATES = (specs.NIR_VIS.lr, 0.03, 0.3, 0.01, 1.0)
 MU, STRENGTH = 5.0, 1.0  # of LDMNet, tuned
-STRENGTHS = {  # three of each regulariser
-    "weight_decay": [Method("weight_decay", weight_decay_w=factor * specs.NIR_VIS.w) for factor in (1, 10, 0.1)],
-    "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT, 0.7)],
-    "control": [Method("control", mu=mu) for mu in (MU, 20.0, 1.0)],
+STRENGTHS = {  # four of each regulariser
+    "weight_decay": [Method("weight_decay", weight_decay_w=factor * specs.NIR_VIS.w) for factor in (1, 10, 0.1, 100)],
+    "dropout": [Method("dropout", dropout=p) for p in (0.2, specs.DROPOUT, 0.7, 0.35)],
+    "control": [Method("control", mu=mu) for mu in (MU, 20.0, 1.0, 80.0)],
     "ldmnet_tuned": [
-        Method("ldmnet", mu=mu, lambda_tilde=strength) for mu, strength in ((MU, STRENGTH), (MU, 5.0), (20.0, 20.0))
+        Method("ldmnet", mu=mu, lambda_tilde=strength)
+        for mu, strength in ((MU, STRENGTH), (MU, 5.0), (20.0, 20.0), (20.0, 4.0))
     ],
 }
-MARGINS = (0.2, 0.5, 0.1)
+MARGINS = (0.2, 0.5, 0.1, 1.0)
+EVERYBODY = 10_000
 NOT_TUNED = ("pca", "ldmnet")
 
 
@@ -78,7 +80,7 @@ def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
 
 
 def grid(row: str, epochs: int = EPOCHS) -> list[EmbeddingSettings]:
-    """The settings that a row's are chosen from: for a network five learning rates and three strengths."""
+    """The settings that a row's are chosen from: for a network five learning rates and four strengths."""
     start = default_embedding(row, epochs)
     if row in NOT_TUNED:
         return [start]
@@ -108,6 +110,7 @@ class Matching:
         gallery: the gallery's modality in an .npz file.
         jobs: processes side by side, each with one torch thread.
         precision: of the networks' passes.
+        images: of each person in a modality to train on; None takes all.
     """
 
     table: str
@@ -121,6 +124,7 @@ class Matching:
     gallery: str | None = None
     jobs: int = 1
     precision: Precision = "float32"
+    images: int | None = None
 
     def settings(self, split: int, embedding: EmbeddingSettings, *, validates: bool = False) -> MatchSettings:
         """A run's settings."""
@@ -132,6 +136,7 @@ class Matching:
             part="validation" if validates else "test",
             gallery=self.gallery,
             fingerprint="" if user_file is None else _fingerprint(Path(user_file)),
+            fewer=None if self.images is None else (EVERYBODY, self.images),
         )
 
     def sweep(self, runs: Sequence[MatchRun], name: str, console: Console | None) -> list[Record]:

@@ -129,6 +129,8 @@ SVHN_ONLY = (
     Variation("lr x 2, features alone", method={"input_scale": 0.0}, lr=2),
     Variation("lr x 2, by rule, features alone", method=FEATURES_ALONE, lr=2),
     Variation("control, lr x 2, mu by rule", method={"mu": "auto"}, lr=2, row="control"),
+    Variation("control, lr x 2", lr=2, row="control"),
+    Variation("control, mu x 2", method={"mu": 1.0}, row="control"),
     Variation("DropOut, lr x 2", lr=2, row="dropout"),
     Variation("weight decay, lr x 2", lr=2, row="weight_decay"),
     Variation("no regulariser, lr x 2", lr=2, row="none"),
