@@ -50,6 +50,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/rough.py
+	$(BIN)/python benchmarks/memory.py
 
 # the site, in site/; `mkdocs serve` shows it while you write
 docs: $(VENV)/.docs

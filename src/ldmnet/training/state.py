@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -54,13 +55,18 @@ class Run:
 
     def keep_weights(self) -> None:
         """Remember the weights, to put them back if the epoch diverges."""
+        now = self.model.state_dict()
         if not self.good_weights:
-            self.first_weights = copy.deepcopy(self.model.state_dict())
-        self.good_weights = copy.deepcopy(self.model.state_dict())
+            self.first_weights, self.good_weights = copy.deepcopy(now), copy.deepcopy(now)
+        for name, value in now.items():
+            if self.good_weights[name].shape == value.shape:
+                self.good_weights[name].copy_(value)  # in place: with few samples a fresh copy costs as much as an epoch
+            else:
+                self.good_weights[name] = value.detach().clone()
 
     def weights_are_finite(self) -> bool:
         """Whether no weight has run away."""
-        return all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+        return all(math.isfinite(float(p.detach().sum())) for p in self.model.parameters())  # one NaN spoils the sum
 
     def save(self) -> None:
         """Write the checkpoint, where there is a place for it."""
