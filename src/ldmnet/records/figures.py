@@ -194,4 +194,7 @@ def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
 
 
 def _where(part: Parts) -> list[str]:
+    name, _, images = part.table.partition("-")
+    if name in DATA and images.isdigit():  # faces, from few images of a person
+        return [DATA[name], f"{images} images a modality"]
     return [DATA.get(part.table, part.table), *([] if part.per_class is None else [f"{part.per_class} a class"])]
