@@ -181,11 +181,13 @@ def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
         axis.annotate(f"{gain:+.1f}", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
     names = [", ".join([*_where(part), part.settings]) for part in parts]
     axis.set_yticks(places, names, fontsize=9)
-    axis.set_xlabel("points of accuracy over no regulariser (whiskers: standard error of the graph's part)", fontsize=9)
-    axis.margins(x=0.08)
+    axis.set_xlabel(
+        "points of accuracy over no regulariser\n(whiskers: standard error of the graph's part)", fontsize=9
+    )
+    axis.margins(x=0.1)
     axis.grid(axis="x", alpha=0.3)
     axis.set_axisbelow(True)
-    axis.legend(loc="lower right", fontsize=8)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -60,7 +60,7 @@ class Run:
             self.first_weights, self.good_weights = copy.deepcopy(now), copy.deepcopy(now)
         for name, value in now.items():
             if self.good_weights[name].shape == value.shape:
-                self.good_weights[name].copy_(value)  # in place: with few samples a fresh copy costs as much as an epoch
+                self.good_weights[name].copy_(value)  # in place: a fresh copy costs as much as a short epoch
             else:
                 self.good_weights[name] = value.detach().clone()
 
