@@ -12,8 +12,8 @@ def keep_freed_memory() -> bool:
     """Let this process keep the memory that its tensors free, in place of handing it back to the system.
 
     By default glibc hands large blocks back as soon as they are free, and the next step pays for fresh pages, each
-    cleared by the system: on small networks a good part of the time (docs/performance.md). No number changes. The
-    process then stays as large as it ever was; memory on a GPU is not touched.
+    cleared by the system: for some networks much of the time, for others nothing (docs/performance.md). No result
+    changes. The process then stays as large as it ever was; memory on a GPU is not touched.
 
     Returns:
         Whether it took effect: there is nothing to set where the C library is not glibc.
