@@ -149,8 +149,8 @@ VGG16_WIDTHS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 51
 def vgg16(n_classes: int = 10) -> FeatureNet:
     """VGG-16 for 32x32 colour images: thirteen 3x3 convolutions, five pools, two hidden layers of 512 with DropOut.
 
-    DropOut comes after each hidden layer, as in VGG-16; one more before the first, and the network does not start to
-    train. Batch normalisation follows each convolution, for the same reason.
+    DropOut comes after each hidden layer, as in VGG-16. Batch normalisation, which VGG-16 lacks, follows each
+    convolution.
     """
     layers: list[nn.Module] = []
     channels = 3

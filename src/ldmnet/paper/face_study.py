@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ldmnet.matching.embeddings import EmbeddingSettings
 from ldmnet.paper import specs
-from ldmnet.paper.face_runs import MatchRun, MatchSettings
+from ldmnet.paper.face_runs import MatchRun
 from ldmnet.paper.faces import EVERYBODY, MU, STRENGTH, TUNING_SPLITS, Matching, default_embedding
 from ldmnet.records.runs import Record
 from ldmnet.training.methods import Method
@@ -93,14 +93,12 @@ def run_face_study(
         MatchRun(
             table,
             variation.name,
-            _thinned(what.settings(split, study_embedding(variation, what.epochs), validates=True), variation.fewer),
+            replace(
+                what.settings(split, study_embedding(variation, what.epochs), validates=True), fewer=variation.fewer
+            ),
             "validation",
         )
         for split in list(what.splits)[:TUNING_SPLITS]
         for variation in variations
     ]
     return what.sweep(runs, table, console)
-
-
-def _thinned(settings: MatchSettings, fewer: tuple[int, int] | None) -> MatchSettings:
-    return settings if fewer is None else replace(settings, fewer=fewer)

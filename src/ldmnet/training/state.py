@@ -58,11 +58,9 @@ class Run:
         now = self.model.state_dict()
         if not self.good_weights:
             self.first_weights, self.good_weights = copy.deepcopy(now), copy.deepcopy(now)
+            return
         for name, value in now.items():
-            if self.good_weights[name].shape == value.shape:
-                self.good_weights[name].copy_(value)  # in place: a fresh copy costs as much as a short epoch
-            else:
-                self.good_weights[name] = value.detach().clone()
+            self.good_weights[name].copy_(value)  # in place: no fresh memory every epoch
 
     def weights_are_finite(self) -> bool:
         """Whether no weight has run away."""
