@@ -1,6 +1,7 @@
 """Descriptors by dlib; a stand-in for dlib itself, which is not needed for the tests."""
 
 import sys
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,21 +26,37 @@ class Box:
         return (self.corners[2] - self.corners[0]) * (self.corners[3] - self.corners[1])
 
 
+@dataclass
+class Shape:
+    box: Box
+    landmarks: list[tuple[int, int]]
+
+    def parts(self):
+        return [SimpleNamespace(x=x, y=y) for x, y in self.landmarks]
+
+
+FOUND = [(34, 20), (28, 20), (10, 20), (16, 20), (22, 32)]  # by the stand-in's finder, if no pixel moves them
+
+
 @pytest.fixture
 def dlib(monkeypatch):
-    """Finds a small and a large face in a bright image and none in a dark one; describes a chip by its mean."""
-    seen = SimpleNamespace(boxes=[], sizes=[])
+    """Finds a small and a large face in a bright image and none in a dark one; describes a chip by its mean.
+
+    The first pixel says how far to the right the landmarks are of where they are in other images.
+    """
+    seen = SimpleNamespace(shapes=[], sizes=[])
 
     def detector():
         return lambda image, upsampled: [Box(0, 0, 2, 2), Box(1, 1, 5, 6)] if image.mean() > 100 else []
 
     def landmarks(path):
         assert path.endswith("models/shape_predictor_5_face_landmarks.dat")
-        return lambda image, box: seen.boxes.append(box.corners)
+        return lambda image, box: Shape(box, [(x + int(image[0, 0, 0]) - 200, y) for x, y in FOUND])
 
     def chip(image, shape, size):
         assert image.dtype == np.uint8
         assert image.shape[2] == 3
+        seen.shapes.append(shape)
         seen.sizes.append(size)
         return image
 
@@ -52,23 +69,65 @@ def dlib(monkeypatch):
 
     module = SimpleNamespace(
         get_frontal_face_detector=detector, shape_predictor=landmarks, face_recognition_model_v1=ResNet,
-        rectangle=Box, get_face_chip=chip,
+        rectangle=Box, get_face_chip=chip, point=lambda x, y: (x, y), points=list, full_object_detection=Shape,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "dlib", module)
     monkeypatch.setattr(descriptors, "_models", lambda: descriptors.Path("models"))
     return seen
 
 
+def bright(n):
+    return torch.full((n, 20, 10), 200, dtype=torch.uint8)
+
+
+def dark(n):
+    return torch.full((n, 20, 10), 50, dtype=torch.uint8)
+
+
 def test_the_largest_face_is_taken_or_the_middle(dlib):
     describe = DlibDescriptor()
-    images = torch.stack([torch.full((20, 10), 200), torch.full((20, 10), 50)]).to(torch.uint8)
+    images = torch.cat([bright(1), dark(1)])
     found = describe(images)
     assert found.shape == (2, 128)
     assert found[:, 0].tolist() == [200, 50]
-    assert dlib.boxes == [(1, 1, 5, 6), (1, 4, 9, 18)]
+    assert [shape.box.corners for shape in dlib.shapes] == [(1, 1, 5, 6), (6, 14, 14, 28)]  # margins of 5 and 10
     assert dlib.sizes == [150, 150]
     assert describe.undetected == 1
     assert torch.equal(describe(images[..., None].expand(2, 20, 10, 3)), found)
+
+
+def test_margins_repeat_the_edges(dlib):
+    image = torch.arange(101, 125, dtype=torch.uint8).reshape(1, 6, 4)
+    DlibDescriptor()(image)
+    rows, columns = [0] * 3 + [0, 1, 2, 3, 4, 5] + [5] * 3, [0] * 2 + [0, 1, 2, 3] + [3] * 2
+    padded = descriptors._padded(image)[0]
+    assert padded.shape == (12, 8, 3)
+    assert np.array_equal(padded[..., 1], image[0].numpy()[np.ix_(rows, columns)])
+
+
+def test_a_face_that_is_not_detected_is_aligned_as_the_others_are(dlib):
+    images = torch.cat([bright(11), dark(3)])
+    images[0, 0, 0] = 210  # one is found elsewhere: a median does not mind
+    describe = DlibDescriptor()
+    describe.align(images)
+    assert describe.common == FOUND
+    assert describe.undetected == 0  # nothing is described yet
+    describe(images)
+    assert describe.undetected == 3
+    assert [shape.landmarks for shape in dlib.shapes[1:]] == [FOUND] * 13
+    assert dlib.shapes[0].landmarks[0] == (44, 20)  # a face that was found keeps its own
+
+
+def test_images_that_are_not_crops_of_one_place_have_no_common_landmarks(dlib):
+    images = bright(21)
+    images[:, 0, 0] = torch.arange(190, 211, dtype=torch.uint8)
+    describe = DlibDescriptor()
+    describe.align(images)
+    assert describe.common is None
+    describe.align(torch.cat([bright(9), dark(30)]))  # too few faces to tell
+    assert describe.common is None
+    describe.align(dark(5))
+    assert describe.common is None
 
 
 @pytest.mark.usefixtures("dlib")

@@ -233,6 +233,7 @@ def describe(source: str, output: Path, data_dir: str | None) -> None:
     extractor = DlibDescriptor()
 
     def described(images: Any) -> torch.Tensor:
+        extractor.align(torch.from_numpy(images))
         return extract(extractor, torch.from_numpy(images), batch_size=16)
 
     table = (
@@ -242,5 +243,6 @@ def describe(source: str, output: Path, data_dir: str | None) -> None:
     )
     with written_whole(output) as place:
         save_match_npz(table, place)
-    missed = f"; no face was detected in {extractor.undetected}, which were aligned from their middle"
+    how = "as the others are" if extractor.common else "from their middle"
+    missed = f"; no face was detected in {extractor.undetected}, which were aligned {how}"
     click.echo(f"{output}: {len(table.x)} descriptors{missed if extractor.undetected else ''}")
