@@ -700,3 +700,36 @@ def test_a_penalty_that_is_looked_at_does_not_spoil_the_next_gradient():
     penalty.backward()
     assert float(penalty) == pytest.approx(seen)
     torch.testing.assert_close(features.grad, 0.7 / 7 * (f - regularizer.target)[index])
+
+
+@pytest.mark.parametrize("tol", [0.0, -1.0, float("nan"), 1.0])
+def test_a_tolerance_that_cannot_be_met_is_refused(tol):
+    with pytest.raises(InputError, match="tol must be above zero and below one, got"):
+        ManifoldRegularizer(torch.randn(6, 2), None, mu=0.1, lambda_tilde=0.1, tol=tol)
+
+
+def test_an_input_scale_that_overflows_is_refused():
+    with pytest.raises(InputError, match="inputs times input_scale"):
+        ManifoldRegularizer(torch.full((6, 2), 1e10), None, mu=0.1, lambda_tilde=0.1, input_scale=1e30)
+
+
+def test_a_state_of_numpy_numbers_can_be_read_without_pickle(tmp_path):
+    regularizer = ManifoldRegularizer(
+        torch.randn(30, 2),
+        None,
+        mu=np.float32(0.1),
+        lambda_tilde=0.1,
+        n_neighbors=np.int64(15),
+        keep_dual=np.bool_(True),
+    )
+    torch.save(regularizer.state_dict(), tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["settings"]["n_neighbors"] == 15
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32])
+def test_an_index_of_any_whole_numbers(kind):
+    features = torch.randn(30, 2)
+    regularizer = ManifoldRegularizer(torch.randn(30, 2), None, mu=0.1, lambda_tilde=0.1)
+    regularizer.step(features)
+    index = torch.tensor([3, 1, 20])
+    assert regularizer.penalty(features[index], index.to(kind)) == regularizer.penalty(features[index], index)

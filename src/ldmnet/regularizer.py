@@ -141,24 +141,28 @@ class ManifoldRegularizer:
             raise InputError(f"mass must be 'lumped' or 'consistent', got {mass!r}.")
         if not 0 <= input_scale < float("inf"):
             raise InputError(f"input_scale must be zero or above and finite, got {input_scale}.")
+        if tol is not None and not 0 < tol < 1:
+            raise InputError(f"tol must be above zero and below one, got {tol}.")
         if features not in ("sweep", "running"):
             raise InputError(f"features must be 'sweep' or 'running', got {features!r}.")
         self.mu = float(mu)
         self.lambda_tilde = float(lambda_tilde)
-        self.n_neighbors = n_neighbors
-        self.sigma_neighbor = sigma_neighbor
-        self.epochs_per_update = epochs_per_update
-        self.max_steps = max_steps
+        self.n_neighbors = int(n_neighbors)
+        self.sigma_neighbor = int(sigma_neighbor)
+        self.epochs_per_update = int(epochs_per_update)
+        self.max_steps = int(max_steps)
         self.mass: Mass = mass
         self.input_scale = float(input_scale)
         self.symmetrize: Symmetrize = symmetrize
         self.self_weight = float(self_weight)
-        self.keep_dual = keep_dual
+        self.keep_dual = bool(keep_dual)
         self.features: Literal["sweep", "running"] = features
         self.neighbors: SearchKind = neighbors
         self.log: list[Update] = []
         self._groups = Groups(self.groups)
-        graph_inputs = self.inputs * self.input_scale if self.input_scale not in (0, 1) else self.inputs
+        graph_inputs = self.inputs
+        if self.input_scale not in (0, 1):
+            graph_inputs = checked_points(self.inputs * self.input_scale, "inputs times input_scale")
         self._search = NeighborSearch(
             self._groups, n_neighbors, graph_inputs if self.input_scale else None, kind=neighbors, across=self.across
         )
@@ -275,7 +279,7 @@ class ManifoldRegularizer:
         if len(index) == 0:
             return features.sum()
         try:
-            rows = self._groups.rank.index_select(0, index.to(target.device))
+            rows = self._groups.rank.index_select(0, index.to(target.device, torch.int64))
         except (IndexError, RuntimeError) as error:
             raise _index_error(index, len(target)) from error
         if self._running is not None:

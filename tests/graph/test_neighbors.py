@@ -271,3 +271,14 @@ def test_across_says_when_the_groups_are_too_large(monkeypatch):
     monkeypatch.setattr(module, "CACHE_BYTES", 2**10)
     with pytest.raises(InputError, match="across keeps the distances of all pairs within a group"):
         module.NeighborSearch(Groups(torch.zeros(40, dtype=torch.int64)), 2, None, across=torch.arange(40) % 2)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_inputs_in_double_keep_their_digits_beside_features_in_single(once):
+    draw = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(200, 3, dtype=torch.float64, generator=draw)
+    features = 0.01 * torch.randn(200, 4, generator=draw)
+    groups = Groups(torch.zeros(200, dtype=torch.int64))
+    near, far = (module.NeighborSearch(groups, 10, inputs, once=once)(features) for inputs in (z, z + 2.0**31))
+    assert torch.equal(near.index, far.index)
+    torch.testing.assert_close(near.distance, far.distance, rtol=1e-4, atol=1e-4)

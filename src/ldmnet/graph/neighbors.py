@@ -169,7 +169,7 @@ class NeighborSearch:
         if self._cache is not None and key in self._cache and self._cache[key].dtype == features.dtype:
             return moving, self._cache[key]
         place = self.groups.order[rows]
-        fixed = features.new_zeros(*rows.shape, 1) if self.inputs is None else self.inputs[place].to(features.dtype)
+        fixed = features.new_zeros(*rows.shape, 1) if self.inputs is None else _rounded(self.inputs[place], features)
         if self._cache is None:
             return torch.cat([fixed, moving], dim=2), None
         base = _squared_distances(fixed)
@@ -178,6 +178,11 @@ class NeighborSearch:
             base[kind[:, :, None] == kind[:, None, :]] = torch.inf
         self._cache[key] = base
         return moving, base
+
+
+def _rounded(fixed: Tensor, features: Tensor) -> Tensor:
+    """Fixed coordinates (g, m, d) in the features' type; what they have in common would take its digits."""
+    return fixed if fixed.dtype == features.dtype else (fixed - fixed.mean(1, keepdim=True)).to(features.dtype)
 
 
 def _full(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError, missing_extra
@@ -46,7 +47,7 @@ class ManifoldCallback(Callback):
     def __init__(
         self, inputs: Tensor, groups: Tensor | None = None, *, layer: str = "features", **settings: Any
     ) -> None:
-        self.inputs = inputs
+        self.inputs = torch.as_tensor(inputs)
         self.groups = groups
         self.layer = layer
         self.settings = settings

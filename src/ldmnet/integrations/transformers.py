@@ -68,7 +68,7 @@ class ManifoldMixin:
         self.add_callback(_Updates(self))
         if self.train_dataset is None:  # to evaluate only
             return
-        self._inputs = torch.zeros(len(self.train_dataset), 1) if inputs is None else inputs
+        self._inputs = torch.zeros(len(self.train_dataset), 1) if inputs is None else torch.as_tensor(inputs)
         self._groups = _labels(self.train_dataset) if groups is None else groups
         self.train_dataset = _IndexedRows(self.train_dataset)
         self.data_collator = _IndexedCollator(self.data_collator)

@@ -63,9 +63,10 @@ def check_settings(state: Mapping[str, Any], settings: Mapping[str, Any], path: 
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write a model's weights as safetensors."""
+    """Write a model's weights as safetensors; weights that two layers share are written twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, path)
+    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    save_file(weights, path)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

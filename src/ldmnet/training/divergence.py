@@ -7,7 +7,7 @@ import warnings
 
 from torch import Tensor
 
-from ldmnet.errors import DivergenceError, NumericalWarning
+from ldmnet.errors import DivergenceError, InputError, NumericalWarning
 from ldmnet.training.stability import stable_mu
 from ldmnet.training.state import Run
 
@@ -22,7 +22,8 @@ def check_alive(run: Run, features: Tensor) -> None:
     if run.epoch == 0 or len(features) < 2 or not bool((features == features[0]).all()):
         return
     words = "the features are the same for every sample, as when every ReLU is at zero, in epoch"
-    if run.regularizer is not None and run.regularizer.mu > (limit := _limit(run)):
+    limit = None if run.regularizer is None else _limit(run)
+    if run.regularizer is not None and limit is not None and run.regularizer.mu > limit:
         raise divergence(run, words, limit)
     if run.epoch == run.settings.epochs:
         warnings.warn(
@@ -32,13 +33,17 @@ def check_alive(run: Run, features: Tensor) -> None:
         )
 
 
-def _limit(run: Run) -> float:
-    """About the largest mu that SGD can follow, by the first weights and the last good ones."""
+def _limit(run: Run) -> float | None:
+    """About the largest mu that SGD can follow, by the first weights and the last good ones, if they tell."""
     settings, limits, now = run.settings, [], copy.deepcopy(run.model.state_dict())
-    for weights in (run.first_weights or now, run.good_weights or now):
-        run.model.load_state_dict(weights)
-        limits.append(stable_mu(run.model, run.x, run.layer, settings.lr, settings.momentum, settings.batch_size))
-    run.model.load_state_dict(now)
+    try:
+        for weights in (run.first_weights or now, run.good_weights or now):
+            run.model.load_state_dict(weights)
+            limits.append(stable_mu(run.model, run.x, run.layer, settings.lr, settings.momentum, settings.batch_size))
+    except (RuntimeError, InputError):  # a network without second derivatives, or with a layer that is not trained
+        return None
+    finally:
+        run.model.load_state_dict(now)
     # the last weights count unless they have run away already; half, since the curvature grows in training
     return (min(limits) if min(limits) > limits[0] / 100 else limits[0]) / 2
 

@@ -18,18 +18,21 @@ from ldmnet.errors import InputError
 Layer = str | Sequence[str]  # the name of the feature layer, or the names of several, whose outputs are joined
 
 
-class IndexedDataset(Dataset[tuple[int, Any, Any]]):
-    """A data set that also says which sample it gives: `(index, x, y)`, for `penalty(features, index)`."""
+class IndexedDataset(Dataset[tuple[Any, ...]]):
+    """A data set that also says which sample it gives: `(index, x, y)`, for `penalty(features, index)`.
 
-    def __init__(self, dataset: Dataset[tuple[Any, Any]]) -> None:
+    What a sample holds beside x and y comes along.
+    """
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def __getitem__(self, index: int) -> tuple[int, Any, Any]:
-        x, y = self.dataset[index]
-        return index, x, y
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        sample = self.dataset[index]
+        return (index, *sample) if isinstance(sample, tuple | list) else (index, sample)
 
 
 class FeatureTap:

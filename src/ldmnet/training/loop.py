@@ -22,7 +22,7 @@ from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, n
 from ldmnet.training.history import Epoch
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import EpochBar, OnEpoch
-from ldmnet.training.samples import Data, as_tensors, check_outputs
+from ldmnet.training.samples import Data, as_tensors, channels_last, check_outputs, first_weight, shape_lazy_weights
 from ldmnet.training.settings import TrainSettings
 from ldmnet.training.stability import stable_mu
 from ldmnet.training.state import Run
@@ -90,60 +90,63 @@ def fit(
             The model is left as it was before that epoch.
     """
     method, settings = method or Method(), settings or TrainSettings()
-    device = next(model.parameters()).device
     for name in layer_names(layer):
         named_layer(model, name)
-    x, y = as_tensors(data, "data", device)
+    weight = first_weight(model)
+    x, y = as_tensors(data, "data", weight)
+    held_out = None if validation is None else as_tensors(validation, "validation", weight)
+    tested = None if test is None else as_tensors(test, "test", weight)
+    across = None if across is None else torch.as_tensor(across)
+    shape_lazy_weights(model, x)
     if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
-    if x.ndim == 4:
-        # the same numbers, laid out as the convolutions want them
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        x = x.contiguous(memory_format=torch.channels_last)
-    held_out = None if validation is None else as_tensors(validation, "validation", device)
-    tested = None if test is None else as_tensors(test, "test", device)
-    check_outputs(model, validation=held_out, test=tested)
-    path = None if checkpoint is None else Path(checkpoint)
-    state = read_checkpoint(path) if path is not None and path.exists() else None
-    if state is not None:  # "auto" was measured on the network before training
-        method = method.as_saved(state["settings"])
-    method = method.resolved(lambda: stable_mu(model, x, layer, settings.lr, settings.momentum, settings.batch_size))
-    run = Run(
-        model=model,
-        x=x,
-        y=y,
-        layer=layer,
-        settings=settings,
-        regularizer=method.regularizer(x, y, across),
-        optimizer=torch.optim.SGD(
-            model.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=method.torch_weight_decay,
-        ),
-        draw=generator(settings.seed, "batches"),
-        settings_saved={**asdict(settings), **asdict(method), "layer": ",".join(layer_names(layer))},
-        checkpoint=path,
-    )
-    if run.checkpoint is not None:
-        run.settings_saved["data"] = fingerprint(x, y, across)
-    bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
-    with torch.random.fork_rng(devices=[] if device.type == "cpu" else None):
-        torch.manual_seed(derive_seed(settings.seed, "dropout"))
-        if state is not None:
-            run.resume(state)
-        if bar is None:
-            _train(run, held_out, on_epoch)
-        else:
-            with bar:
-                _train(run, held_out, bar)
-    check_alive(run, sweep(model, some(x), layer=layer))
-    result = Fit(model, method, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds)
-    if tested is not None:
-        started = time.perf_counter()
-        result.test_loss, result.test_accuracy = evaluate(model, *tested)
-        run.seconds["test"] = time.perf_counter() - started
-    return result
+    with channels_last(model, x) as x:
+        check_outputs(model, validation=held_out, test=tested)
+        path = None if checkpoint is None else Path(checkpoint)
+        state = read_checkpoint(path) if path is not None and path.exists() else None
+        if state is not None:  # "auto" was measured on the network before training
+            method = method.as_saved(state["settings"])
+        method = method.resolved(
+            lambda: stable_mu(model, x, layer, settings.lr, settings.momentum, settings.batch_size)
+        )
+        run = Run(
+            model=model,
+            x=x,
+            y=y,
+            layer=layer,
+            settings=settings,
+            regularizer=method.regularizer(x, y, across),
+            optimizer=torch.optim.SGD(
+                model.parameters(),
+                lr=settings.lr,
+                momentum=settings.momentum,
+                weight_decay=method.torch_weight_decay,
+            ),
+            draw=generator(settings.seed, "batches"),
+            settings_saved={**asdict(settings), **asdict(method), "layer": ",".join(layer_names(layer))},
+            checkpoint=path,
+        )
+        if run.checkpoint is not None:
+            run.settings_saved["data"] = fingerprint(x, y, across)
+        bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
+        with torch.random.fork_rng(devices=[] if x.device.type == "cpu" else None):
+            torch.manual_seed(derive_seed(settings.seed, "dropout"))
+            if state is not None:
+                run.resume(state)
+            if bar is None:
+                _train(run, held_out, on_epoch)
+            else:
+                with bar:
+                    _train(run, held_out, bar)
+        check_alive(run, sweep(model, some(x), layer=layer))
+        result = Fit(
+            model, method, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds
+        )
+        if tested is not None:
+            started = time.perf_counter()
+            result.test_loss, result.test_accuracy = evaluate(model, *tested)
+            run.seconds["test"] = time.perf_counter() - started
+        return result
 
 
 def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch | None) -> None:
@@ -188,14 +191,15 @@ def _descend(run: Run) -> Epoch:
     lr, n, largest_label = run.settings.lr_at(run.epoch), len(run.x), int(run.y.max())
     for group in optimizer.param_groups:
         group["lr"] = lr
-    loss_sum, penalty_sum, correct = run.x.new_zeros(()), run.x.new_zeros(()), run.x.new_zeros(())
+    precise = torch.promote_types(run.x.dtype, torch.float32)  # half precision cannot count an epoch
+    loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))
     started = time.perf_counter()
     model.train()
     with FeatureTap(model, run.layer) as tap:
         for index, x, y in run.batches():
             with run.autocast():
                 logits, features = tap(x)
-            logits = logits.to(run.x.dtype)
+            logits = logits.to(precise)
             if logits.shape[1] <= largest_label:
                 raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
             loss = F.cross_entropy(logits, y)

@@ -17,6 +17,7 @@ from ldmnet.graph.neighbors import SearchKind
 from ldmnet.graph.weights import Symmetrize
 from ldmnet.pim.system import Mass
 from ldmnet.regularizer import SETTINGS, ManifoldRegularizer
+from ldmnet.training.settings import with_python_numbers
 
 AUTO_SHARE = 1 / 45  # of the largest stable mu: near MNIST's printed setting, see docs/theory.md
 AUTO_COUPLING = 0.2  # mu / lambda_tilde there
@@ -66,6 +67,7 @@ class Method:
     within_class: bool = True
 
     def __post_init__(self) -> None:
+        with_python_numbers(self)
         if self.name not in METHODS:
             raise InputError(f"there is no method {self.name!r}. The methods: {', '.join(METHODS)}.")
         if self.weight_decay_w < 0:
@@ -79,6 +81,8 @@ class Method:
             raise InputError(f"the method {self.name} needs mu above zero, got {self.mu}.")
         if self.name == "ldmnet" and self.lambda_tilde == 0:
             raise InputError("the method ldmnet needs lambda_tilde above zero; with the graph off it is the control.")
+        if self.name == "none" and self.mu != 0:
+            raise InputError(f"the method none has no penalty, but mu is {self.mu}: it is ldmnet, or the control.")
         if self.name == "control" and self.lambda_tilde != 0:
             raise InputError("the control is the loop with the graph switched off: its lambda_tilde is zero.")
 

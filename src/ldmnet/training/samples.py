@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import Dataset
 
 from ldmnet.errors import InputError
-from ldmnet.training.features import sweep
+from ldmnet.training.features import evaluating, sweep
 
 Data = tuple[Any, Any] | Dataset[tuple[Any, Any]]
 
 
-def as_tensors(data: Data, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`data` as floating inputs (n, ...) and int64 labels (n,) on the device, checked."""
+def as_tensors(data: Data, name: str, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """`data` as inputs (n, ...) of a weight's kind and int64 labels (n,), on its device, checked."""
     if isinstance(data, Dataset):
-        pairs = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
+        samples = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
         data = (
-            torch.stack([torch.as_tensor(x) for x, _ in pairs]),
-            torch.as_tensor([y for _, y in pairs]),
+            torch.stack([torch.as_tensor(sample[0]) for sample in samples]),
+            torch.as_tensor([sample[1] for sample in samples]),
         )
     x, y = (torch.as_tensor(part) for part in data)
     if x.ndim < 2 or len(x) == 0:
@@ -33,9 +36,47 @@ def as_tensors(data: Data, name: str, device: torch.device) -> tuple[Tensor, Ten
         raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.")
     if not torch.isfinite(x).all():
         raise InputError(f"{name}: inputs has NaN or infinite values.")
+    y = y.to(weight.device, torch.int64)
     if int(y.min()) < 0:
         raise InputError(f"{name}: labels must be 0 or above, got {int(y.min())}.")
-    return x.to(device), y.to(device=device, dtype=torch.int64)
+    return x.to(weight.device, weight.dtype), y
+
+
+def first_weight(model: nn.Module) -> Tensor:
+    """A floating-point parameter: the samples go where it is, in its precision."""
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if weight is None:
+        raise InputError("the model has no weights: there is nothing to train.")
+    return weight
+
+
+def shape_lazy_weights(model: nn.Module, x: Tensor) -> None:
+    """Give weights that wait for a first sample (nn.LazyLinear) their shapes."""
+    if any(is_lazy(p) for p in model.parameters()):
+        with evaluating(model), torch.no_grad():  # not in inference mode: what is made there has no gradient
+            model(x[:1])
+
+
+@contextmanager
+def channels_last(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
+    """Images (n, c, h, w) and network laid out as convolutions want them, for a while: the same numbers, sooner.
+
+    A network that asks for the usual layout, as one that calls `view` does, keeps it.
+    """
+    if x.ndim != 4:
+        yield x
+        return
+    laid_out = x.contiguous(memory_format=torch.channels_last)
+    try:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        try:
+            sweep(model, laid_out[:2])
+        except RuntimeError:
+            model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            laid_out = x
+        yield laid_out
+    finally:
+        model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 
 def check_outputs(model: nn.Module, **parts: tuple[Tensor, Tensor] | None) -> None:

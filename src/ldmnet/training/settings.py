@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ldmnet.errors import InputError
 
 Precision = Literal["float32", "bfloat16"]
+
+
+def with_python_numbers(settings: Any) -> None:
+    """Turn NumPy's and torch's numbers in a frozen dataclass into Python's, which every file of ours can hold."""
+    for name, value in vars(settings).items():
+        if hasattr(value, "item"):
+            object.__setattr__(settings, name, value.item())
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class TrainSettings:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
+        with_python_numbers(self)
         for name in ("epochs", "batch_size", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ldmnet.errors import InputError
 from ldmnet.training.features import FeatureTap, Layer, evaluating
 
 
@@ -23,8 +25,13 @@ def feature_curvature(model: nn.Module, inputs: Tensor, layer: Layer, *, rounds:
         rounds: power iterations.
     """
     weights = [p for p in model.parameters() if p.requires_grad]
-    with torch.enable_grad(), evaluating(model), FeatureTap(model, layer) as tap:
+    plain = sdpa_kernel(SDPBackend.MATH)  # the other kernels of attention have no second derivative
+    with plain, torch.enable_grad(), evaluating(model), FeatureTap(model, layer) as tap:
         _, features = tap(inputs)
+        if not features.requires_grad:
+            raise InputError(
+                f"the layer {layer!r} depends on no weight that is trained: nothing can pull its features."
+            )
         weights = [
             w for w, g in zip(weights, _grad(features.sum(), weights, retain=True), strict=True) if g is not None
         ]

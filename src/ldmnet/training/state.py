@@ -60,11 +60,15 @@ class Run:
             self.first_weights, self.good_weights = copy.deepcopy(now), copy.deepcopy(now)
             return
         for name, value in now.items():
-            self.good_weights[name].copy_(value)  # in place: no fresh memory every epoch
+            if isinstance(value, Tensor):
+                self.good_weights[name].copy_(value)  # in place: no fresh memory every epoch
+            else:  # a module's own extra state
+                self.good_weights[name] = copy.deepcopy(value)
 
     def weights_are_finite(self) -> bool:
         """Whether no weight has run away."""
-        return all(math.isfinite(float(p.detach().sum())) for p in self.model.parameters())  # one NaN spoils the sum
+        sums = (p.detach().sum(dtype=torch.promote_types(p.dtype, torch.float32)) for p in self.model.parameters())
+        return all(math.isfinite(float(total)) for total in sums)  # one NaN spoils the sum
 
     def save(self) -> None:
         """Write the checkpoint, where there is a place for it."""
