@@ -70,6 +70,43 @@ def test_parts_prints_and_draws(tmp_path):
     assert found.startswith("Error: there are no records of LDMNet beside its control")
 
 
+@pytest.mark.parametrize("name", ["fig.xyz", "picture", "folder.png"])
+@pytest.mark.parametrize("words", [["figure", "3", "--output"], ["figure", "1", "--output"], ["parts", "--figure"]])
+def test_what_cannot_be_drawn_to_is_refused_before_any_work(tmp_path, words, name):
+    (tmp_path / "folder.png").mkdir()
+    result = invoke(*words, str(tmp_path / name))
+    assert result.exit_code == 2
+    expected = (
+        "is a directory" if name == "folder.png" else f"a picture ends in .png, .pdf, .svg or .jpg, got {tmp_path}"
+    )
+    assert expected in " ".join(result.output.split())
+
+
+def test_what_was_tried_makes_no_table(tmp_path):
+    line = {"table": "cufs_tuning", "per_class": None, "method": "none", "seed": 0, "accuracy": 1.0, "n_test": 9,
+            "selection": "validation", "paper": None}  # fmt: skip
+    (tmp_path / "cufs_tuning.jsonl").write_text(json.dumps(line) + "\n")
+    result = invoke("table", "cufs_tuning", "--results", str(tmp_path))
+    assert result.exit_code == 2
+    assert "and makes no table. What was chosen among them: ldmnet table cufs" in " ".join(result.output.split())
+
+
+def test_rows_of_other_data_are_named(tmp_path):
+    line = {"table": "faces-mine", "per_class": None, "seed": 0, "accuracy": 1.0, "n_test": 9,
+            "selection": "default", "paper": None}  # fmt: skip
+    made = [{**line, "method": m, "settings": {"fingerprint": f}} for m, f in (("ldmnet", "a"), ("pca", "b"))]
+    (tmp_path / "faces.jsonl").write_text("".join(json.dumps(record) + "\n" for record in made))
+    result = invoke("table", "faces-mine", "--results", str(tmp_path))
+    assert result.exit_code == 0
+    assert "not of the same data as the other rows: pca" in result.output
+
+
+def test_digits5k_has_the_rows_that_leave_digits_to_test():
+    result = invoke("reproduce", "digits5k", "--per-class", "6000")
+    assert result.exit_code == 2
+    assert "The rows: [50, 100, 400]." in result.output
+
+
 @pytest.mark.parametrize("words", [["demo", "--quick"], ["faces", "--demo"]])
 @pytest.mark.parametrize("content", ['{"method": "none", "split": 0, "key": "k"}\n', "mine\n"])
 def test_a_demo_refuses_a_folder_of_other_records(tmp_path, words, content):

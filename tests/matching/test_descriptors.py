@@ -156,9 +156,21 @@ def test_a_described_table_keeps_its_people_and_their_splits(tmp_path):
         assert torch.equal(getattr(described, name), getattr(pixels, name))
     assert (described.people, described.modalities) == (pixels.people, pixels.modalities)
     assert described.scale is None
+    assert described.note == pixels.note
     again = tmp_path / "again.npz"
     save_match_npz(described, again)
     assert torch.equal(read_match_npz(again, "light from the front").x, described.x)
+
+
+@pytest.mark.usefixtures("dlib")
+def test_how_many_faces_were_not_detected_is_kept_with_the_descriptors(tmp_path):
+    images = np.concatenate([bright(12), dark(4)])
+    path, out = tmp_path / "mine.npz", tmp_path / "dlib.npz"
+    np.savez(path, x=images, identity=np.arange(16) // 2, modality=["A", "B"] * 8)
+    result = CliRunner().invoke(main, ["describe", str(path), "--output", str(out)])
+    note = "no face was detected in 4 of 16 images, which were aligned as the others are"
+    assert result.output == f"{out}: 16 descriptors; {note}\n"
+    assert read_match_npz(out).note == note
 
 
 @pytest.mark.usefixtures("dlib")

@@ -218,6 +218,7 @@ def npz(path, table, **more):
 
 def test_a_users_file_by_splits_of_people_or_by_its_own(places, tmp_path):
     table = people_table(people=9)
+    del places["data_dir"]
     common = ["--methods", "pca", "--jobs", 1, *options(places)]
     result = invoke("faces", npz(tmp_path / "mine.npz", table), "--splits", 2, *common)
     assert result.exit_code == 0, result.output
@@ -240,6 +241,31 @@ def test_the_demo_draws_and_keeps_its_records(tmp_path):
     assert (tmp_path / "figure2.png").exists()
     assert "LDMNet, mu 1, lambda 5" in result.output
     assert "tuned │" not in result.output
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["mine.npz", "--study", "--methods", "pca"], "--study varies LDMNet alone and prints a table"),
+    (["mine.npz", "--study", "--output", "out"], "--study varies LDMNet alone and prints a table"),
+    (["mine.npz", "--study", "--no-tune"], "--study varies LDMNet alone and prints a table"),
+    (["mine.npz", "--fold", "3"], "--fold goes with --casia."),
+    (["--casia", "there", "--splits", "3"], "--splits does not go with --casia, whose folds are given"),
+    (["mine.npz", "--data-dir", "there"], "--data-dir goes with a TABLE (yaleb, cufs)."),
+    (["yaleb", "--gallery", "VIS"], "--gallery goes with a FILE.npz"),
+    (["--demo", "--gallery", "VIS"], "--gallery goes with a FILE.npz"),
+])  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused(words, sentence):
+    result = invoke("faces", *words)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.output.split())
+
+
+def test_splits_do_not_go_with_a_split_that_is_given(tmp_path):
+    path, people = tmp_path / "mine.npz", np.repeat(np.arange(4), 4)
+    np.savez(path, x=np.random.default_rng(0).normal(size=(16, 3)), identity=people, modality=["A", "B"] * 8,
+             split=np.where(people < 2, "train", "test"))  # fmt: skip
+    result = invoke("faces", path, "--splits", "7", "--methods", "pca")
+    assert result.exit_code == 2
+    assert "whose split is given." in " ".join(result.output.split())
 
 
 def test_what_cannot_be_run_is_said(places, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from ldmnet.errors import DataError
 from ldmnet.records import format_table, read_records, table_rows
 from ldmnet.records.leads import format_leads, format_parts, parts_of
-from ldmnet.records.tables import format_study
+from ldmnet.records.tables import format_study, other_data
 
 
 def record(method, seed, accuracy, per_class=50, table="mnist", paper=None):
@@ -253,3 +253,23 @@ def test_parts_are_of_rows_chosen_alike_and_judged_on_the_test():
 
 def test_a_run_that_diverged_leaves_no_part():
     assert parts_of([record("ldmnet", 0, None), record("control", 0, 50.0)]) == []
+
+
+def of_fold(found, fold_hash, **settings):
+    return {**found, "fold_hash": fold_hash, "settings": {"data": "npz", "gallery": "VIS", **settings}}
+
+
+@pytest.mark.parametrize("other", [{"fold_hash": "b"}, {"gallery": "NIR"}, {"fingerprint": "2"}], ids=str)
+def test_runs_of_other_data_are_not_paired(other):
+    def made(method, accuracy, **change):
+        settings = {"fold_hash": "a", "gallery": "VIS", "fingerprint": "1", **change}
+        return of_fold(record(method, 0, accuracy, per_class=None, table="faces"), **settings)
+
+    alike, unlike = made("control", 40.0), made("control", 10.0, **other)
+    ours, none = made("ldmnet", 50.0), made("none", 30.0)
+    assert parts_of([ours, alike, none])[0].graph == [10.0]
+    assert parts_of([ours, unlike, none]) == []
+    assert "+10.00" in format_leads([ours, alike, none], "faces")
+    assert "+40.00" not in format_leads([ours, unlike, none], "faces")
+    assert other_data([ours, alike, none], "faces") == []
+    assert other_data([unlike, ours, none], "faces") == ["control"]

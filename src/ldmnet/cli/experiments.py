@@ -10,10 +10,11 @@ import click
 from rich.console import Console
 
 from ldmnet.cli.completion import one_of, some_of
-from ldmnet.cli.options import comma_list, cores, examples, integers
+from ldmnet.cli.options import PICTURE, comma_list, cores, examples, integers
 from ldmnet.errors import DataError, MissingExtraError
 
 Command = Callable[..., None]
+TRIED = "_tuning"  # behind a table's name: the records of what its settings were chosen from
 TABLES = ("mnist", "svhn", "cifar10", "digits5k", "vgg16")
 
 
@@ -183,14 +184,21 @@ def table(table: str, style: str, leads: bool, results: Path | None) -> None:
     """Print a table from the records."""
     from ldmnet.records import format_table, table_rows
     from ldmnet.records.leads import format_leads
-    from ldmnet.records.tables import records_in
+    from ldmnet.records.tables import other_data, records_in
 
     if leads and style != "md":
         raise click.BadParameter(f"--leads is written as md only, not as {style}.")
     records = records_in(results)
+    if table.endswith(TRIED):
+        raise DataError(
+            f"{table} holds the settings that were tried, judged on validation people, and makes no table. What was "
+            f"chosen among them: ldmnet table {table.removesuffix(TRIED)}"
+        )
     rows = table_rows(records, table)
     if not rows:
         raise DataError(f"there are no records of a table {table!r} in {results or 'results'}.")
+    if strangers := other_data(records, table):
+        click.echo(f"not of the same data as the other rows: {', '.join(strangers)}", err=True)
     older = sum(record["table"] == table for record in records) - sum(row.seeds for row in rows)
     if older:
         click.echo(f"{older} older runs, of other settings or of the same seeds, are left out", err=True)
@@ -206,7 +214,7 @@ def table(table: str, style: str, leads: bool, results: Path | None) -> None:
         "ldmnet parts --figure parts.png --results mine",
     )
 )
-@click.option("--figure", type=click.Path(path_type=Path), default=None, help="Draw them, too.")
+@click.option("--figure", type=PICTURE, default=None, help="Draw them, too.")
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
 def parts(figure: Path | None, results: Path | None) -> None:
     """Split LDMNet's gain in every table in two: what the pull adds, and what the graph adds."""
@@ -236,7 +244,7 @@ def parts(figure: Path | None, results: Path | None) -> None:
 )
 @click.option("--per-class", default=100, show_default=True, help="Training images a class, for Figure 1.")
 @click.option("--seed", default=0, show_default=True, help="For Figure 1.")
-@click.option("--output", type=click.Path(path_type=Path), default=None, help="The picture.  [default: figureN.png]")
+@click.option("--output", type=PICTURE, default=None, help="The picture.  [default: figureN.png]")
 @click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]")
 @click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="A folder a run.")
 @click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records, for Figure 3.")

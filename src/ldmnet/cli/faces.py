@@ -15,6 +15,8 @@ from rich.table import Table
 from ldmnet.cli.completion import one_of, some_of
 from ldmnet.cli.options import comma_list, cores, examples
 
+SPLITS = 10  # of the people, unless another number is asked for
+
 
 def _rows() -> tuple[str, ...]:
     from ldmnet.matching import METHODS
@@ -38,10 +40,12 @@ def _rows() -> tuple[str, ...]:
 )
 @click.option("--demo", is_flag=True, help="Digits seen by two simulated sensors: no files needed.")
 @click.option("--casia", type=click.Path(path_type=Path), help="Folder of CASIA NIR-VIS 2.0, by its own protocol.")
-@click.option("--fold", default="1", show_default=True, help="CASIA's fold: 1 to 10, dev or all.")
+@click.option("--fold", default=None, help="CASIA's fold: 1 to 10, dev or all.  [default: 1]")
 @click.option("--features", type=click.Path(path_type=Path), help="CASIA's descriptors, .npz of x and path.")
 @click.option("--gallery", default=None, help="The gallery's modality in FILE.npz.  [default: first by name]")
-@click.option("--splits", type=click.IntRange(1), default=None, help="Splits of the people.  [default: 10; demo: 4]")
+@click.option(
+    "--splits", type=click.IntRange(1), default=None, help=f"Splits of the people.  [default: {SPLITS}; demo: 4]"
+)
 @click.option(
     "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
     shell_complete=some_of(_rows),
@@ -69,7 +73,7 @@ def faces(
     source: str | None,
     demo: bool,
     casia: Path | None,
-    fold: str,
+    fold: str | None,
     features: Path | None,
     gallery: str | None,
     splits: int | None,
@@ -104,6 +108,17 @@ def faces(
         raise click.UsageError("--images goes with neither --demo nor --study, which has variations with fewer images.")
     if study and demo:
         raise click.UsageError("--study needs a TABLE, a FILE.npz or --casia DIR.")
+    if study and (methods or tune is not None or output):
+        raise click.UsageError("--study varies LDMNet alone and prints a table: no --methods, --tune or --output.")
+    if fold is not None and casia is None:
+        raise click.UsageError("--fold goes with --casia.")
+    if splits is not None and casia is not None:
+        raise click.UsageError("--splits does not go with --casia, whose folds are given: choose with --fold.")
+    if data_dir is not None and source not in experiments.TABLES:
+        raise click.UsageError("--data-dir goes with a TABLE (yaleb, cufs).")
+    if gallery is not None and (source is None or source in experiments.TABLES):
+        raise click.UsageError("--gallery goes with a FILE.npz: in the others the gallery's modality is given.")
+    fold = fold or "1"
     if casia is not None and fold == "dev" and tune:
         raise click.UsageError("--fold dev is what settings are tuned on: --tune goes with folds 1 to 10.")
     console, rows = Console(), tuple(dict.fromkeys(methods or METHODS))
@@ -116,7 +131,7 @@ def faces(
     else:
         where: dict[str, Any] = {"runs_dir": runs_dir, "results": results, "jobs": jobs or cores()}
         what = experiments.Matching(
-            **_what(source, casia, features, fold, gallery, splits or 10, data_dir), **where, features=features,
+            **_what(source, casia, features, fold, gallery, splits, data_dir), **where, features=features,
             epochs=epochs or experiments.EPOCHS, precision=precision, images=images,
         )  # fmt: skip
         if images is not None:
@@ -139,7 +154,7 @@ def _what(
     features: Path | None,
     fold: str,
     gallery: str | None,
-    splits: int,
+    splits: int | None,
     data_dir: str | None,
 ) -> dict[str, Any]:
     """Table, data, splits and place of what is matched."""
@@ -154,13 +169,15 @@ def _what(
         name = "casia" if features is None else f"casia-{features.stem}"
         return {"table": name, "data": "casia", "splits": folds, "data_dir": casia}
     if source in TABLES:
-        return {"table": source, "data": source, "splits": range(splits), "data_dir": data_dir}
+        return {"table": source, "data": source, "splits": range(splits or SPLITS), "data_dir": data_dir}
     assert source is not None
     if not source.endswith(".npz"):
         raise click.BadParameter(f"there is no table {source!r}. Name {' or '.join(TABLES)}, or an .npz file.")
     given = read_match_npz(source, gallery).split is not None
     name = f"faces-{Path(source).stem}"
-    splits_here = [0] if given else range(splits)
+    if given and splits is not None:
+        raise click.UsageError(f"--splits does not go with {source}, whose split is given.")
+    splits_here = [0] if given else range(splits or SPLITS)
     return {"table": name, "data": "npz", "splits": splits_here, "data_dir": source, "gallery": gallery}
 
 
@@ -241,8 +258,9 @@ def describe(source: str, output: Path, data_dir: str | None) -> None:
         if source in TABLES
         else read_match_npz(source, describe=described)
     )
-    with written_whole(output) as place:
-        save_match_npz(table, place)
     how = "as the others are" if extractor.common else "from their middle"
-    missed = f"; no face was detected in {extractor.undetected}, which were aligned {how}"
-    click.echo(f"{output}: {len(table.x)} descriptors{missed if extractor.undetected else ''}")
+    missed = f"no face was detected in {extractor.undetected} of {len(table.x)} images, which were aligned {how}"
+    notes = [note for note in (table.note, missed if extractor.undetected else "") if note]
+    with written_whole(output) as place:
+        save_match_npz(replace(table, note="; ".join(notes)), place)
+    click.echo("; ".join([f"{output}: {len(table.x)} descriptors", *notes]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -34,6 +35,23 @@ class Sentences(click.Group):
             if error.filename is None or error.strerror is None:  # a closed pipe, say: click knows what to do
                 raise
             raise RefusalError(f"{error.filename}: {error.strerror}.") from error
+
+
+class _Picture(click.Path):
+    """A file to draw to, of a kind that can be drawn."""
+
+    ENDINGS = (".png", ".pdf", ".svg", ".jpg")
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(str(super().convert(value, param, ctx)))  # type: ignore[arg-type]
+        if path.suffix.lower() not in self.ENDINGS:
+            self.fail(
+                f"a picture ends in {', '.join(self.ENDINGS[:-1])} or {self.ENDINGS[-1]}, got {path}.", param, ctx
+            )
+        return path
+
+
+PICTURE = _Picture(path_type=Path, dir_okay=False)
 
 
 def examples(*lines: str) -> str:

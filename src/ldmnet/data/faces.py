@@ -96,6 +96,7 @@ def read_match_npz(path: str | Path, gallery: str | None = None, describe: Descr
         (names[0], names[1]),
         split,
         torch.from_numpy(arrays["enrolled"].astype(bool)) if "enrolled" in arrays else None,
+        note=str(arrays.get("note", "")),
     )
 
 
@@ -113,6 +114,8 @@ def save_match_npz(table: MatchTable, path: str | Path) -> None:
         arrays["split"] = np.array(table.split)
     if table.enrolled is not None:
         arrays["enrolled"] = table.enrolled.numpy()
+    if table.note:
+        arrays["note"] = np.array(table.note)
     np.savez_compressed(path, **arrays)
 
 

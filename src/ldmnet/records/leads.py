@@ -15,6 +15,7 @@ from ldmnet.records.tables import (
     markdown,
     of_validation_people,
     rank,
+    same_data,
     size_word,
     words,
 )
@@ -23,8 +24,8 @@ OURS = ("ldmnet", "ldmnet" + TUNED)
 
 
 def paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> list[float]:
-    """The differences in accuracy on the seeds that both have; none at all if a run among them diverged."""
-    common = sorted(ours.keys() & theirs.keys())
+    """The differences in accuracy on the seeds that both have, on the same data; none if a run among them diverged."""
+    common = [seed for seed in sorted(ours.keys() & theirs.keys()) if same_data(ours[seed], theirs[seed])]
     pairs = [(accuracy_of(ours[seed]), accuracy_of(theirs[seed])) for seed in common]
     apart = [a - b for a, b in pairs if a is not None and b is not None]
     return apart if len(apart) == len(pairs) else []
@@ -44,7 +45,8 @@ def standard_error(apart: Sequence[float]) -> float:
 def format_leads(records: Iterable[Record], table: str) -> str:
     """What LDMNet's rows have over every other row, as Markdown: mean ± standard error of the differences, by seed.
 
-    A seed counts where both rows have it; nothing is said of a pair with a run that diverged, or without a common seed.
+    A seed counts where both rows have it on the same data; nothing is said of a pair with a run that diverged, or
+    without a common seed.
     """
     cells = cells_of(records, table)
     methods = sorted({method for _, method in cells}, key=rank)

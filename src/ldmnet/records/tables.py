@@ -21,6 +21,8 @@ NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selectio
 TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
 ORDER = METHODS + tuple(method + TUNED for method in METHODS)
 OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
+OF_THE_DATA = ("data", "gallery", "fingerprint")  # settings that name the samples; the hashes name their rows
+ROWS = ("subset_hash", "fold_hash")
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,27 @@ def _alike(first: object, second: object) -> bool:
     if not isinstance(first, Mapping) or not isinstance(second, Mapping):
         return first == second
     return all(_alike(first[key], second[key]) for key in first.keys() & second.keys() if key not in OF_THE_RUN)
+
+
+def same_data(first: Record, second: Record) -> bool:
+    """Whether two runs saw the same samples in the same parts, by what both records say."""
+    settings = [record.get("settings", {}) for record in (first, second)]
+    pairs = [(settings, name) for name in OF_THE_DATA] + [([first, second], name) for name in ROWS]
+    return all(one.get(name) == other.get(name) for (one, other), name in pairs if name in one and name in other)
+
+
+def other_data(records: Iterable[Record], table: str) -> list[str]:
+    """The rows of a table that are of other data than LDMNet's, or than the first where it has none."""
+    by_size: dict[int | None, dict[str, dict[int, Record]]] = defaultdict(dict)
+    for (size, method), by_seed in cells_of(records, table).items():
+        by_size[size][method] = by_seed
+    found = []
+    for rows in by_size.values():
+        first = next((rows[name] for name in ("ldmnet" + TUNED, "ldmnet") if name in rows), next(iter(rows.values())))
+        for method, by_seed in rows.items():
+            if any(not same_data(by_seed[seed], first[seed]) for seed in by_seed.keys() & first.keys()):
+                found.append(method)
+    return list(dict.fromkeys(found))
 
 
 def accuracy_of(record: Record) -> float | None:
