@@ -709,7 +709,7 @@ def test_a_tolerance_that_cannot_be_met_is_refused(tol):
 
 
 def test_an_input_scale_that_overflows_is_refused():
-    with pytest.raises(InputError, match="inputs times input_scale"):
+    with pytest.raises(InputError, match="scaled inputs has NaN or infinite values"):
         ManifoldRegularizer(torch.full((6, 2), 1e10), None, mu=0.1, lambda_tilde=0.1, input_scale=1e30)
 
 

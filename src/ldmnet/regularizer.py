@@ -160,11 +160,9 @@ class ManifoldRegularizer:
         self.neighbors: SearchKind = neighbors
         self.log: list[Update] = []
         self._groups = Groups(self.groups)
-        graph_inputs = self.inputs
-        if self.input_scale not in (0, 1):
-            graph_inputs = checked_points(self.inputs * self.input_scale, "inputs times input_scale")
+        scaled = self.inputs if input_scale in (0, 1) else checked_points(self.inputs * input_scale, "scaled inputs")
         self._search = NeighborSearch(
-            self._groups, n_neighbors, graph_inputs if self.input_scale else None, kind=neighbors, across=self.across
+            self._groups, n_neighbors, scaled if input_scale else None, kind=neighbors, across=self.across
         )
         self.tol = float(tol) if tol is not None else ROUGH_TOL if self._search.approximates else TOL
         # each (n, d_feat), with the rows sorted by group, as the graph and the solve want them
