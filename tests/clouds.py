@@ -12,7 +12,7 @@ def uneven_groups(seed=0, shape=(3, 2), d_feat=5, steps=3):
     The duplicates stand in groups of at most k + 1 = 9, where no neighbour is cut off and ties decide nothing.
     """
     rng = np.random.default_rng(seed)
-    labels = np.repeat(np.arange(len(UNEVEN)) * 3 - 2, UNEVEN)
+    labels = np.repeat(np.arange(len(UNEVEN)) * 3 + 2, UNEVEN)
     n = len(labels)
     inputs = rng.normal(size=(n, *shape))
     features = rng.normal(size=(steps, n, d_feat))

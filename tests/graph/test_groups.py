@@ -1,7 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
-from ldmnet.graph.groups import Groups
+from ldmnet.errors import InputError
+from ldmnet.graph.groups import Groups, checked_groups
+from words import exactly
 
 LABELS = torch.tensor([4, -1, 4, 9, -1, 4, 9, 0])
 
@@ -30,3 +33,78 @@ def test_buckets_hold_every_row_once_and_one_size_each(most):
             assert (row.diff() == 1).all()
         seen += rows.flatten().tolist()
     assert sorted(seen) == list(range(8))
+
+
+def checked(groups, n=3):
+    return checked_groups(groups, n, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted"),
+    [
+        (torch.tensor([4, -1, 9], dtype=torch.int32), [4, -1, 9]),
+        ([4, -1, 9], [4, -1, 9]),
+        (np.array([4, 0, 9], dtype=np.uint8), [4, 0, 9]),
+        (np.array([4.0, -1.0, 9.0]), [4, -1, 9]),
+        (torch.tensor([4.0, 0.0, 9.0]), [4, 0, 9]),
+        (np.array([4, 0, 9], dtype=object), [4, 0, 9]),
+        ([torch.tensor(4), torch.tensor(0), torch.tensor(9)], [4, 0, 9]),
+        ([True, False, True], [1, 0, 1]),
+        (torch.tensor([True, False, True]), [1, 0, 1]),
+        (["dog", "cat", "dog"], [1, 0, 1]),
+        (np.array(["dog", "cat", "ant"]), [2, 1, 0]),
+        (np.array(["dog", "cat", "ant"], dtype=object), [2, 1, 0]),
+        (np.array([b"dog", b"cat", b"ant"]), [2, 1, 0]),
+    ],
+)
+def test_labels_of_any_kind_become_integers(groups, wanted):
+    labels = checked(groups)
+    assert labels.dtype == torch.int64
+    assert labels.tolist() == wanted
+    assert checked(groups, None).tolist() == wanted
+
+
+def test_columns_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    for kind in ("Series", "Categorical"):
+        assert checked(getattr(pandas, kind)(["dog", "cat", "dog"])).tolist() == [1, 0, 1]
+        with pytest.raises(InputError, match=r"all of one kind, got \w+ and str\. Where samples have no label"):
+            checked(getattr(pandas, kind)(["dog", None, "dog"]))
+    assert checked(pandas.Series([4, 0, 9], dtype="Int64", index=[7, 8, 9])).tolist() == [4, 0, 9]
+
+
+NO_LABEL = "Where samples have no label, number the classes from 0 and write -1 there."
+KINDS = "groups must be whole numbers, booleans or strings"
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (5, "groups has shape () but there are 3 points: one label per point."),
+        ("dog", "groups has shape () but there are 3 points: one label per point."),
+        (["dog", "cat"], "groups has shape (2,) but there are 3 points: one label per point."),
+        (np.zeros((3, 1)), "groups has shape (3, 1) but there are 3 points: one label per point."),
+        ([0, 1, float("nan")], f"groups holds nan at position 2. {NO_LABEL}"),
+        ([0, 1, float("inf")], "groups holds inf at position 2. Labels are whole numbers, booleans or strings."),
+        ([0, 1.5, 2], "groups holds 1.5 at position 1. Labels are whole numbers, booleans or strings."),
+        ([0, -2, 2], "groups holds -2 at position 1. Labels are 0 and above, and -1 for samples that have none."),
+        (["dog", None, "cat"], f"{KINDS}, all of one kind, got NoneType and str. {NO_LABEL}"),
+        (["dog", float("nan"), "cat"], f"{KINDS}, all of one kind, got float and str. {NO_LABEL}"),
+        ({"dog": 1}, f"{KINDS}, all of one kind, got dict. {NO_LABEL}"),
+        (torch.zeros(3, dtype=torch.complex64), f"{KINDS}, got torch.complex64."),
+        (np.zeros(3, dtype="datetime64[D]"), f"{KINDS}, got datetime64[D]."),
+    ],
+)
+def test_labels_that_cannot_be_used(groups, words):
+    with pytest.raises(InputError, match=exactly(words)):
+        checked(groups)
+
+
+def test_lists_of_several_lengths():
+    with pytest.raises(InputError, match=f"^{KINDS}, one per sample, got list: "):
+        checked([[0], [1, 2], [3]])
+
+
+def test_no_number_of_points_asks_for_one_dimension():
+    with pytest.raises(InputError, match=exactly("groups has shape () but there are points: one label per point.")):
+        checked(5, None)

@@ -224,17 +224,14 @@ def test_points_too_large_for_their_type():
     assert knn(points.double(), 1).distance.flatten().tolist() == pytest.approx([1e20, 1e20], rel=1e-6)
 
 
-def test_groups_not_integers():
-    words = "groups must be integers, got torch.float32. Pass labels as int64."
+def test_groups_that_are_no_labels():
+    words = "groups holds 0.5 at position 1. Labels are whole numbers, booleans or strings."
     with pytest.raises(InputError, match=exactly(words)):
-        knn(cloud(4), 1, torch.zeros(4))
-    words = "groups must be integers, got torch.bool. Pass labels as int64."
-    with pytest.raises(InputError, match=exactly(words)):
-        knn(cloud(4), 1, torch.zeros(4, dtype=torch.bool))
+        knn(cloud(4), 1, torch.tensor([0.0, 0.5, 1.0, 1.0]))
 
 
 def test_groups_of_another_length():
-    words = "groups has shape (3,) but there are 4 points: one label a point."
+    words = "groups has shape (3,) but there are 4 points: one label per point."
     with pytest.raises(InputError, match=exactly(words)):
         knn(cloud(4), 1, torch.zeros(3, dtype=torch.int64))
 

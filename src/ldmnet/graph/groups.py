@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ldmnet.errors import InputError
+
+KINDS = "whole numbers, booleans or strings"
+MISSING = "Where samples have no label, number the classes from 0 and write -1 there."
 
 
 class Groups:
@@ -60,14 +65,59 @@ class Groups:
         return values[self.rank]
 
 
-def checked_groups(groups: Tensor | None, n: int, device: torch.device, name: str = "groups") -> Tensor:
-    """`groups` as n integers on `device`; None makes one group of all."""
+def checked_groups(
+    groups: Tensor | ArrayLike | None, n: int | None, device: torch.device, name: str = "groups"
+) -> Tensor:
+    """Labels as n integers on `device`; None makes one group of all.
+
+    Whole numbers stay what they are; -1 says that a sample has no label. Booleans become 0 and 1, and strings the
+    place they have among the sorted strings.
+
+    Args:
+        groups: (n,) a tensor, a list, an array or a pandas column of whole numbers, booleans or strings.
+        n: how many labels there must be; None takes as many as there are.
+        device: where the result is.
+        name: what an error calls them.
+    """
     if groups is None:
-        return torch.zeros(n, dtype=torch.int64, device=device)
-    if not isinstance(groups, Tensor):
-        groups = torch.as_tensor(groups)
-    if groups.is_floating_point() or groups.is_complex() or groups.dtype == torch.bool:
-        raise InputError(f"{name} must be integers, got {groups.dtype}. Pass labels as int64.")
-    if groups.shape != (n,):
-        raise InputError(f"{name} has shape {tuple(groups.shape)} but there are {n} points: one label a point.")
-    return groups.to(device=device, dtype=torch.int64)
+        return torch.zeros(n or 0, dtype=torch.int64, device=device)
+    labels = groups if isinstance(groups, Tensor) else _numbered(groups, name)
+    if labels.ndim != 1 or (n is not None and len(labels) != n):
+        points = "points" if n is None else f"{n} points"
+        raise InputError(f"{name} has shape {tuple(labels.shape)} but there are {points}: one label per point.")
+    if labels.is_complex():
+        raise InputError(f"{name} must be {KINDS}, got {labels.dtype}.")
+    if labels.is_floating_point():
+        _refuse(labels.isnan(), labels, name, MISSING)
+        _refuse((labels != labels.round()) | labels.isinf(), labels, name, f"Labels are {KINDS}.")
+    whole = labels.to(device=device, dtype=torch.int64)
+    _refuse(whole < -1, whole, name, "Labels are 0 and above, and -1 for samples that have none.")
+    return whole
+
+
+def _refuse(wrong: Tensor, labels: Tensor, name: str, remedy: str) -> None:
+    if wrong.any():
+        first = int(wrong.int().argmax())
+        raise InputError(f"{name} holds {labels[first].item()} at position {first}. {remedy}")
+
+
+def _numbered(groups: ArrayLike, name: str) -> Tensor:
+    """Labels that are no tensor as one: numbers as they are, strings by their sorted order."""
+    try:
+        values = np.asarray(groups)
+    except (TypeError, ValueError) as error:  # lists of several lengths
+        raise InputError(f"{name} must be {KINDS}, one per sample, got {type(groups).__name__}: {error}") from error
+    if values.dtype.kind in "OUT":  # NumPy makes strings of what stands beside strings
+        kept = values if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
+        kinds = sorted({type(value).__name__ for value in kept.flat})
+        if all(isinstance(value, str) for value in kept.flat):
+            values = np.unique(np.asarray(values.tolist(), str), return_inverse=True)[1].reshape(values.shape)
+        elif values.dtype == object and values.ndim:  # a pandas column of numbers is one where some may be missing
+            values = np.asarray(values.tolist())
+        if values.dtype.kind in "OUT":
+            raise InputError(f"{name} must be {KINDS}, all of one kind, got {' and '.join(kinds)}. {MISSING}")
+    elif values.dtype.kind == "S":
+        values = np.unique(values, return_inverse=True)[1]
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be {KINDS}, got {values.dtype}.")
+    return torch.tensor(values)
