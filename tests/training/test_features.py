@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
 
 from clouds import cloud
-from ldmnet import IndexedDataset, InputError, Method, TrainSettings, fit, sweep
+from ldmnet import InputError, Method, TrainSettings, fit, sweep
 from ldmnet.networks import initialize, mlp, set_dropout
 from ldmnet.training import FeatureTap, evaluate
 from words import exactly
@@ -90,7 +89,7 @@ def test_sweep_flattens_maps_and_records_no_gradient():
 
 
 def test_sweep_of_nothing():
-    with pytest.raises(InputError, match=exactly("inputs is empty: there is nothing to sweep.")):
+    with pytest.raises(InputError, match=exactly("the data set is empty: there is nothing to sweep.")):
         sweep(network(), torch.zeros(0, 6))
 
 
@@ -116,8 +115,15 @@ def test_a_layer_that_does_not_run_or_gives_no_tensor():
     words = "the layer 'unused' did not run in the model's forward pass."
     with pytest.raises(InputError, match=exactly(words)):
         sweep(Odd(), torch.zeros(3, 2), layer="unused")
-    with pytest.raises(InputError, match=exactly("the layer 'used' gives a tuple, not a tensor.")):
+    words = "the layer 'used' gives a tuple, not a tensor. Name a layer inside it or after it that does."
+    with pytest.raises(InputError, match=exactly(words)):
         sweep(Odd(), torch.zeros(3, 2), layer="used")
+    words = "the model gives a tuple, not a tensor. Name a layer that does: layer=..."
+    with pytest.raises(InputError, match=exactly(words)):
+        sweep(Odd().used, torch.zeros(3, 2))
+    words = "the layer '1' gives shape (3,), not features (b, ...). Name a layer inside it or after it that does."
+    with pytest.raises(InputError, match=exactly(words)):
+        sweep(nn.Sequential(nn.Linear(2, 1), nn.Flatten(0)), torch.zeros(3, 2), layer="1")
 
 
 def test_the_tap_gives_output_and_features_of_one_pass_with_gradient():
@@ -144,16 +150,58 @@ def test_evaluate_is_the_mean_loss_and_the_accuracy_in_eval_mode():
     assert accuracy == pytest.approx((logits.argmax(1) == y).double().mean().item())
 
 
-def test_indexed_dataset_says_which_sample_it_gives():
-    x, y = inputs(), torch.arange(23)
-    data = IndexedDataset(TensorDataset(x, y))
-    assert len(data) == 23
-    index, x4, y4 = data[4]
-    assert index == y4 == 4
-    assert torch.equal(x4, x[4])
-    for index, x_b, y_b in DataLoader(data, batch_size=5, shuffle=True):
-        assert torch.equal(index, y_b)
-        assert torch.equal(x_b, x[index])
+def test_the_tap_reads_the_pass_of_somebody_else_once():
+    model, x = network().train(), inputs()
+    with FeatureTap(model, "features") as tap:
+        model(x[:5])
+        logits = model(x)
+        f = tap.features()
+        torch.testing.assert_close(model.head(f), logits)
+        with pytest.raises(InputError, match="the layer 'features' did not run"):
+            tap.features()
+    f.sum().backward()
+    assert not model.features._forward_hooks
+
+
+def test_the_tap_passes_every_argument_on():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 2)
+
+        def forward(self, x, *, twice):
+            return {"out": self.inner(x) * (2 if twice else 1)}
+
+    model, x = Two(), inputs()
+    with FeatureTap(model, "inner") as tap:
+        out, f = tap(x, twice=True)
+    assert torch.equal(out["out"], 2 * f)
+
+
+def test_tokens_are_laid_side_by_side():
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(20, 3))
+    tokens = torch.randint(0, 7, (9, 5))
+    f = sweep(model, tokens, layer="0")
+    assert torch.equal(f, model[0](tokens).detach().flatten(1))
+
+
+def test_what_a_module_makes_in_a_sweep_serves_training():
+    model = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))  # its weights are made in the first pass
+    x = inputs()
+    sweep(model, x, layer="0")
+    model(x).sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert model[0].weight.grad.abs().sum() > 0
+
+
+def test_a_model_without_weights():
+    x = inputs()
+    assert torch.equal(sweep(nn.ReLU(), x), x.relu())
+    words = "the model has no layer 'features'. Its layers: none."
+    with pytest.raises(InputError, match=exactly(words)):
+        sweep(nn.ReLU(), x, layer="features")
+    with pytest.raises(InputError, match=exactly("model must be a torch.nn.Module, got a Tensor.")):
+        sweep(x, nn.ReLU())
 
 
 def test_several_layers_are_joined_in_the_order_of_their_names():
@@ -167,7 +215,7 @@ def test_several_layers_are_joined_in_the_order_of_their_names():
     torch.testing.assert_close(sweep(model, x, layer=["features", "features.2"]), both.detach())
 
 
-@pytest.mark.parametrize("layer", [(), ("features", "features")])
+@pytest.mark.parametrize("layer", [(), ("features", "features"), 3, (3,), {"features"}, nn.Linear(2, 2)])
 def test_layers_that_cannot_be_joined(layer):
     with pytest.raises(InputError, match="layer must be a layer's name or several different ones"):
         FeatureTap(mlp(5, 3, (4,)), layer)

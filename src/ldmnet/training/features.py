@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ldmnet.errors import InputError
+from ldmnet.training.batches import InOrder, moved, run_on
 
 Layer = str | Sequence[str]  # the name of the feature layer, or the names of several, whose outputs are joined
 
 
-class IndexedDataset(Dataset[tuple[Any, ...]]):
-    """A data set that also says which sample it gives: `(index, x, y)`, for `penalty(features, index)`.
-
-    What a sample holds beside x and y comes along.
-    """
-
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        sample = self.dataset[index]
-        return (index, *sample) if isinstance(sample, tuple | list) else (index, sample)
-
-
 class FeatureTap:
-    """Runs a model once and returns both its output and a named layer's output.
+    """Reads a named layer's output in the model's forward pass, whoever runs it.
 
         with FeatureTap(model, "features") as tap:
-            logits, features = tap(x)
+            logits, features = tap(x)  # runs the model once
+
+        with FeatureTap(model, "features") as tap:
+            loss = step_of_somebody_else(model, batch)
+            features = tap.features()
 
     Args:
         model: any module.
@@ -65,27 +54,39 @@ class FeatureTap:
         self._hooks.close()
         self._seen.clear()
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, *args: Any, **named: Any) -> tuple[Any, Tensor]:
         """The model's output and the layer's, flattened to (b, d_feat), from one forward pass."""
         self._seen.clear()
-        out = self._model(x)
+        return self._model(*args, **named), self.features()
+
+    def features(self) -> Tensor:
+        """The layer's output in the pass since the last call, flattened to (b, d_feat)."""
         for name in self._modules:
             if name not in self._seen:
                 raise InputError(f"the layer {name!r} did not run in the model's forward pass.")
         parts = [self._seen[name].flatten(1) for name in self._modules]
-        return out, parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        self._seen.clear()
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def _keep(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
-        if not isinstance(output, Tensor):
-            raise InputError(f"the layer {name!r} gives a {type(output).__name__}, not a tensor.")
-        self._seen[name] = output
+        self._seen[name] = _samples(output, f"the layer {name!r}", "Name a layer inside it or after it that does.")
+
+
+def _samples(output: Any, whose: str, remedy: str) -> Tensor:
+    """An output, if it is a tensor (b, ...)."""
+    if not isinstance(output, Tensor):
+        raise InputError(f"{whose} gives a {type(output).__name__}, not a tensor. {remedy}")
+    if output.ndim < 2:
+        raise InputError(f"{whose} gives shape {tuple(output.shape)}, not features (b, ...). {remedy}")
+    return output
 
 
 def layer_names(layer: Layer) -> list[str]:
     """The names of one or several layers."""
-    names = [layer] if isinstance(layer, str) else list(layer)
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"layer must be a layer's name or several different ones, got {layer!r}.")
+    names = [layer] if isinstance(layer, str) else list(layer) if isinstance(layer, Sequence) else []
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        got = repr(layer) if isinstance(layer, str | Sequence) else f"a {type(layer).__name__}"
+        raise InputError(f"layer must be a layer's name or several different ones, got {got}.")
     return names
 
 
@@ -94,42 +95,70 @@ def named_layer(model: nn.Module, layer: str) -> nn.Module:
     modules: dict[str, nn.Module] = dict(model.named_modules())
     if layer not in modules or layer == "":
         names = ", ".join(name for name in modules if name)
-        raise InputError(f"the model has no layer {layer!r}. Its layers: {names}.")
+        raise InputError(f"the model has no layer {layer!r}. Its layers: {names or 'none'}.")
     return modules[layer]
 
 
-@torch.no_grad()
-def sweep(module: nn.Module, inputs: Tensor, *, layer: Layer | None = None, batch_size: int = 500) -> Tensor:
+@torch.no_grad()  # not inference_mode: what a module makes and keeps in its first pass must serve training too
+def sweep(
+    model: nn.Module,
+    data: Tensor | Dataset[Any] | DataLoader[Any],
+    *,
+    layer: Layer | None = None,
+    batch_size: int = 500,
+    forward: Callable[[Any, Any], Any] | None = None,
+) -> Tensor:
     """The features of a whole data set, in its order.
 
-    Runs in eval mode (DropOut off) and without gradients; the training mode is put back afterwards.
+    Runs in eval mode (DropOut off) and without gradients; the training mode is put back afterwards. Only the features
+    are kept, so that a data set may be larger than the memory.
+
+    What of a batch reaches the network: a tensor as it is; of several items the first, or the one after the index of an
+    `IndexedDataset`; of a batch by name everything but labels, as keyword arguments. For any other batch say it:
+    `forward=lambda model, batch: model(batch["image"])`.
 
     Args:
-        module: the network.
-        inputs: (n, ...); batches of them are moved to where the network is.
-        layer: a named layer's output, or several layers' side by side, or None for the module's own.
-        batch_size: samples a pass.
+        model: the network.
+        data: (n, ...), a data set, or a DataLoader: its data set is then read from the first sample to the last with
+            the loader's workers, collation and batch size, and without its sampler. Batches are moved to where the
+            network is. Where samples are augmented at random, pass the data set without augmentation.
+        layer: a named layer's output, or several layers' side by side, or None for the model's own.
+        batch_size: samples per pass where `data` is no loader.
+        forward: runs the model on a batch, which is whole and on the network's device; without a `layer`, what it
+            returns are the features.
 
     Returns:
         (n, d_feat), flattened after the first dimension.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module, got a {type(model).__name__}.")
+    samples, tap = InOrder(data, batch_size), None if layer is None else FeatureTap(model, layer)
+    place = next(chain(model.parameters(), model.buffers()), None)
     out: Tensor | None = None
-    weight = next(module.parameters(), None)
-    with evaluating(module):
-        for rows, batch in _passes(inputs, batch_size):
-            if weight is not None:
-                batch = batch.to(weight.device)
-            with torch.inference_mode():
-                if layer is None:
-                    piece = module(batch).flatten(1)
-                else:
-                    with FeatureTap(module, layer) as tap:
-                        _, piece = tap(batch)
+    done = 0
+    with evaluating(model), tap or nullcontext():
+        for batch in samples:
+            if place is not None:
+                batch = moved(batch, place.device)
+            result = run_on(model, samples.inputs(batch)) if forward is None else forward(model, batch)
+            if tap is not None:
+                piece = tap.features()
+            else:
+                piece = _samples(result, "the model", "Name a layer that does: layer=...").flatten(1)
             if out is None:
-                out = torch.empty(len(inputs), piece.shape[1], dtype=piece.dtype, device=piece.device)
-            out[rows] = piece
-    if out is None:
-        raise InputError("inputs is empty: there is nothing to sweep.")
+                out = torch.empty(len(samples), piece.shape[1], dtype=piece.dtype, device=piece.device)
+            if piece.shape[1] != out.shape[1]:
+                raise InputError(
+                    f"one batch has {out.shape[1]} features per sample and another {piece.shape[1]}. Name a layer "
+                    "whose output has one size, or pad all samples to one length."
+                )
+            if done + len(piece) <= len(samples):
+                out[done : done + len(piece)] = piece
+            done += len(piece)
+    if out is None or done != len(samples):
+        raise InputError(
+            f"the model gave {done} rows of features for {len(samples)} samples: one per sample is needed."
+        )
     return out
 
 
@@ -151,9 +180,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for m, mode in modes.items():
             m.training = mode
-
-
-def _passes(inputs: Tensor, batch_size: int) -> Iterator[tuple[slice, Tensor]]:
-    for start in range(0, len(inputs), batch_size):
-        rows = slice(start, start + batch_size)
-        yield rows, inputs[rows]
