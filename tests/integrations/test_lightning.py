@@ -1,4 +1,6 @@
 import copy
+import csv
+import inspect
 import warnings
 
 import pytest
@@ -16,10 +18,16 @@ pytest.importorskip("lightning", reason="the extra lightning is not installed")
 
 from lightning.pytorch import LightningModule, Trainer
 
+from ldmnet import ManifoldRegularizer
 from ldmnet.integrations.lightning import ManifoldCallback
+from ldmnet.integrations.updating import update_scalars
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+without_numbers = pytest.mark.skipif(
+    "strength" not in inspect.signature(ManifoldRegularizer).parameters, reason="mu and lambda_tilde are needed"
+)
 
 
 class Module(LightningModule):
@@ -51,17 +59,17 @@ def callback(**changes):
     return ManifoldCallback(*data(), layer="net.features", **{**SETTINGS, **changes})
 
 
-def loader(batch_size=10, indexed=True):
-    dataset = TensorDataset(*data())
+def loader(batch_size=10, indexed=True, dataset=None):
+    dataset = TensorDataset(*data()) if dataset is None else dataset
     return DataLoader(IndexedDataset(dataset) if indexed else dataset, batch_size=batch_size)
 
 
-def fit(module, callback, *, epochs=4, batch_size=10, ckpt_path=None, **options):
+def fit(module, callback, *, epochs=4, batch_size=10, ckpt_path=None, train=None, **options):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     trainer = Trainer(max_epochs=epochs, callbacks=[callback], **{"enable_checkpointing": False, **quiet, **options})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer.fit(module, loader(batch_size), ckpt_path=ckpt_path)
+        trainer.fit(module, loader(batch_size) if train is None else train, ckpt_path=ckpt_path)
     return trainer
 
 
@@ -208,3 +216,117 @@ def test_batches_need_an_index():
 def test_a_layer_that_is_not_there_is_named():
     with pytest.raises(InputError, match=r"^the model has no layer 'features'\. Its layers: net, net\.features, "):
         fit(Module(), ManifoldCallback(*data(), layer="features", **SETTINGS))
+
+
+def from_loader(**changes):
+    return ManifoldCallback(layer="net.features", **{**SETTINGS, **changes})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_inputs_the_trainers_loader_is_swept(workers):
+    x, y = data()
+    ours, given = from_loader(), from_loader(groups=y)
+    shuffled = DataLoader(IndexedDataset(TensorDataset(x, y)), 15, shuffle=True, drop_last=True, num_workers=workers)
+    module = Module()
+    swept = module.net.features(x).detach()
+    fit(module, ours, train=shuffled, epochs=1)
+    alone = ManifoldRegularizer(x, y, **SETTINGS, input_scale=0.0)  # the graph is on the features, class by class
+    alone.step(swept)
+    torch.testing.assert_close(ours.regularizer.target, alone.target)
+    fit(Module(), given, epochs=1)
+    torch.testing.assert_close(given.regularizer.target, alone.target)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_a_loader_in_half_precision(precision):
+    exact, half = from_loader(), from_loader()
+    fit(Module(), exact)
+    fit(Module(), half, precision=precision)
+    assert half.regularizer.target.dtype == torch.float32
+    assert float((half.regularizer.target - exact.regularizer.target).norm() / exact.regularizer.target.norm()) < 0.1
+
+
+def test_labels_that_are_no_classes_make_one_graph():
+    x, y = data()
+    swept = Module().net.features(x).detach()
+    alone = ManifoldRegularizer(x, None, **SETTINGS, input_scale=0.0)
+    alone.step(swept)
+
+    class Regression(Module):
+        def training_step(self, batch, batch_index):
+            x, y = batch
+            return (self(x)[:, 0] - y).square().mean()
+
+    ours = from_loader()
+    fit(Regression(), ours, train=loader(dataset=TensorDataset(x, y.float())), epochs=1)
+    torch.testing.assert_close(ours.regularizer.target, alone.target)
+
+
+def test_a_checkpoint_brings_the_targets_back_without_inputs(tmp_path):
+    whole, resumed = Module(), Module()
+    ours, second = from_loader(), from_loader()
+    fit(whole, ours, epochs=5)
+    fit(Module(), from_loader(), epochs=3).save_checkpoint(tmp_path / "a.ckpt")
+    fit(resumed, second, epochs=5, ckpt_path=tmp_path / "a.ckpt")
+    assert torch.equal(second.regularizer.target, ours.regularizer.target)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+class Formless(LightningModule):
+    """A module without a forward, and batches by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp(6, 3, (16, 8))
+        initialize(self.net, "he", 0)
+
+    def training_step(self, batch, batch_index):
+        (row,) = batch
+        return cross_entropy(self.net(row["values"]), row["sort"])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+
+
+def test_forward_says_what_the_sweep_runs():
+    x, y = data()
+    rows = [{"values": v, "sort": int(c)} for v, c in zip(x, y, strict=True)]
+    words = (
+        "Formless has no forward, which the sweep calls. Write one, or say what runs: "
+        "ManifoldCallback(forward=lambda module, batch: module.network(batch[0]))."
+    )
+    with pytest.raises(InputError, match=exactly(words)):
+        fit(Formless(), from_loader(), train=loader(dataset=rows))
+    by_name, plain = Formless(), Module()
+    said = from_loader(groups=y, forward=lambda module, batch: module.net(batch[0]["values"]))
+    fit(by_name, said, train=loader(dataset=rows))
+    fit(plain, from_loader())
+    assert torch.equal(weights(by_name), weights(plain))
+
+
+def test_several_loaders_are_refused():
+    with pytest.raises(InputError, match="reads the training set from one DataLoader, got a dict"):
+        fit(Module(), from_loader(), train={"a": loader(), "b": loader()})
+
+
+def test_the_penalty_and_every_update_are_logged(tmp_path):
+    loggers = pytest.importorskip("lightning.pytorch.loggers")
+    ours, kept = callback(), loggers.CSVLogger(tmp_path)
+    trainer = fit(Module(), ours, logger=kept)
+    with open(kept.experiment.metrics_file_path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    logged = {name: [float(row[name]) for row in rows if row[name]] for name in ("ldmnet/penalty", "ldmnet/move")}
+    assert len(logged["ldmnet/penalty"]) == 4  # the mean of every epoch
+    assert all(value > 0 for value in logged["ldmnet/penalty"])
+    assert logged["ldmnet/move"] == pytest.approx([update.move for update in ours.regularizer.log])
+    wanted = update_scalars(ours.regularizer.log[-1])
+    wanted.pop("ldmnet/penalty", None)
+    for name, value in wanted.items():
+        assert trainer.callback_metrics[name].item() == pytest.approx(value), name
+
+
+@without_numbers
+def test_no_numbers_are_needed():
+    ours = ManifoldCallback(layer="net.features", n_neighbors=6, sigma_neighbor=4)
+    fit(Module(), ours)
+    assert len(ours.regularizer.log) == 2

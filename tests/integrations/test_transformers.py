@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -13,9 +15,14 @@ pytest.importorskip("accelerate", reason="the extra transformers is not installe
 
 from transformers import Trainer, TrainingArguments
 
+from ldmnet import ManifoldRegularizer
 from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
+from ldmnet.integrations.updating import update_scalars
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
+without_numbers = pytest.mark.skipif(
+    "strength" not in inspect.signature(ManifoldRegularizer).parameters, reason="mu and lambda_tilde are needed"
+)
 
 
 class Model(nn.Module):
@@ -85,7 +92,6 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_evaluation(tmp_path):
     torch.testing.assert_close(weights(idle), weights(plain))
     assert not torch.allclose(weights(pulled), weights(plain), atol=1e-4)
     assert len(pulled.regularizer.log) == 2
-    assert pulled.regularizer.input_scale == 0  # without inputs the graph is on the features alone
     plain.model.load_state_dict(pulled.model.state_dict())
     assert pulled.evaluate(rows())["eval_loss"] == plain.evaluate(rows())["eval_loss"]
 
@@ -95,7 +101,6 @@ def test_inputs_enter_the_graph(tmp_path):
     given.train()
     without = trainer(tmp_path)
     without.train()
-    assert given.regularizer.input_scale == 1
     assert not torch.equal(given.regularizer.target, without.regularizer.target)
 
 
@@ -205,10 +210,41 @@ def test_labels_are_found_or_asked_for(tmp_path):
     assert trainer(tmp_path, dataset=rows("sort"), groups=torch.zeros(40, dtype=torch.int64))._groups.sum() == 0
 
 
-def test_samples_left_out_of_the_sweep_are_counted(tmp_path):
-    words = "7 of 40 training samples were left out of the sweep. Set dataloader_drop_last=False."
-    with pytest.raises(InputError, match=exactly(words)):
-        trainer(tmp_path, dataloader_drop_last=True, per_device_eval_batch_size=33).train()
+def test_a_label_that_is_no_class_is_refused(tmp_path):
     vectors = [{**row, "labels": [0, 1]} for row in rows()]
     with pytest.raises(InputError, match="a row's labels are not one whole number"):
         trainer(tmp_path, dataset=vectors)
+
+
+def test_the_sweep_leaves_no_sample_out(tmp_path):
+    made = trainer(tmp_path, dataloader_drop_last=True, per_device_eval_batch_size=33)
+    x = torch.stack([row["values"] for row in rows()])
+    made.model.train()
+    torch.testing.assert_close(made.swept_features(), made.model.net.features(x).detach())
+    assert made.model.training
+    made.train()
+    assert len(made.regularizer.log) == 2
+
+
+def test_groups_may_be_words(tmp_path):
+    names = ["ant", "bee", "cat"]
+    by_name, by_number = trainer(tmp_path, groups=[names[i % 3] for i in range(40)]), trainer(tmp_path)
+    by_name.train()
+    by_number.train()
+    assert torch.equal(weights(by_name), weights(by_number))
+
+
+def test_every_update_is_logged(tmp_path):
+    trained = trainer(tmp_path)
+    trained.train()
+    logged = [entry for entry in trained.state.log_history if "ldmnet/move" in entry]
+    assert [entry["epoch"] for entry in logged] == [0, 2]
+    for entry, update in zip(logged, trained.regularizer.log, strict=True):
+        assert {name: entry[name] for name in entry if name.startswith("ldmnet/")} == update_scalars(update)
+
+
+@without_numbers
+def test_no_numbers_are_needed(tmp_path):
+    trained = trainer(tmp_path, settings={"n_neighbors": 6, "sigma_neighbor": 4})
+    trained.train()
+    assert len(trained.regularizer.log) == 2

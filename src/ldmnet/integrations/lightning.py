@@ -1,8 +1,7 @@
 """A Lightning callback that adds the penalty to any LightningModule. Needs the extra `lightning`.
 
-    callback = ManifoldCallback(x, y, mu=0.01, lambda_tilde=0.05)
-    loader = DataLoader(IndexedDataset(TensorDataset(x, y)), batch_size=100, shuffle=True)
-    Trainer(callbacks=[callback]).fit(module, loader)
+    loader = DataLoader(IndexedDataset(dataset), batch_size=100, shuffle=True)
+    Trainer(callbacks=[ManifoldCallback(layer="network.features")]).fit(module, loader)
 
 The module stays as it is: its `training_step` gets `(x, y)`. The callback takes the index off the batch, reads the
 feature layer in the same forward pass and adds the penalty to the loss that comes back, so that precision and
@@ -12,16 +11,18 @@ gradient accumulation treat the sum as they treat any loss.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from ldmnet.errors import InputError, missing_extra
-from ldmnet.integrations.tapping import step_is_missing, tapped
+from ldmnet.integrations.updating import regularizer_for, step_is_missing, update_scalars
 from ldmnet.regularizer import ManifoldRegularizer
-from ldmnet.training.features import named_layer, sweep
+from ldmnet.training.batches import InOrder, run_on
+from ldmnet.training.features import FeatureTap, named_layer, sweep
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -32,62 +33,101 @@ except ImportError as error:
 class ManifoldCallback(Callback):
     """LDMNet in Lightning's training loop.
 
+    The penalty is logged as the epoch's mean, `ldmnet/penalty`, and every update's numbers beside it, as `ldmnet/move`.
+
     Args:
-        inputs: the whole training set, (n, ...), in the order that the index counts.
-        groups: (n,) class labels, or None for one graph over all.
+        inputs: the whole training set, (n, ...), in the order that the index counts: the graph is built on inputs and
+            features. None reads the trainer's training loader, and builds the graph on the features alone.
+        groups: (n,) class labels. None takes the second item of every sample, if they are whole numbers and `inputs` is
+            None, which reads the data set once more; otherwise there is one graph over all.
         layer: the name of the module's feature layer.
-        settings: `mu`, `lambda_tilde` and what else `ManifoldRegularizer` takes.
+        forward: runs the module on a batch without its index, for the sweep; unless given, the module's own `forward`
+            gets the batch's first item, or a batch by name without its labels.
+        settings: what `ManifoldRegularizer` takes by name, as `strength`, or `mu` and `lambda_tilde`.
 
     Attributes:
-        regularizer: made when training starts, on the module's device.
+        regularizer: made when training starts.
     """
 
     regularizer: ManifoldRegularizer
 
     def __init__(
-        self, inputs: Tensor, groups: Tensor | None = None, *, layer: str = "features", **settings: Any
+        self,
+        inputs: Tensor | None = None,
+        groups: Any = None,
+        *,
+        layer: str = "features",
+        forward: Callable[[Any, Any], Any] | None = None,
+        **settings: Any,
     ) -> None:
-        self.inputs = torch.as_tensor(inputs)
+        self.inputs = None if inputs is None else torch.as_tensor(inputs)
         self.groups = groups
         self.layer = layer
+        self.forward = forward
         self.settings = settings
         self._saved: dict[str, Any] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Build the regulariser and put the penalty behind `training_step`."""
+        """Build the regulariser, and put the penalty behind `training_step`."""
         if not pl_module.automatic_optimization:
             raise InputError(
                 "ManifoldCallback adds the penalty to the loss that training_step returns, and under manual "
                 "optimisation it returns none. Use ManifoldRegularizer in training_step itself (the guide to your own "
                 "loop shows how)."
             )
+        if self.forward is None and type(pl_module).forward is LightningModule.forward:
+            raise InputError(
+                f"{type(pl_module).__name__} has no forward, which the sweep calls. Write one, or say what runs: "
+                "ManifoldCallback(forward=lambda module, batch: module.network(batch[0]))."
+            )
         named_layer(pl_module, self.layer)
-        self.inputs = self.inputs.to(pl_module.device)
-        self.regularizer = ManifoldRegularizer(self.inputs, self.groups, **self.settings)
-        if self._saved is not None:
-            self.regularizer.load_state_dict(self._saved)
-            self._saved = None
+        if self.inputs is not None:
+            self.inputs = self.inputs.to(pl_module.device)
+            self._start(ManifoldRegularizer(self.inputs, self.groups, **self.settings))
         plain = pl_module.training_step
 
         @functools.wraps(plain)  # Lightning looks at what it takes
         def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
             index, rest = _split(batch)
-            with tapped(pl_module, self.layer) as features:
+            with FeatureTap(pl_module, self.layer) as tap:
                 out = plain(rest, *args, **kwargs)
                 if out is None:  # Lightning's word for "skip this batch"
                     return None
-                penalty = self.regularizer.penalty(features(), index)
+                penalty = self.regularizer.penalty(tap.features(), index)
+            pl_module.log("ldmnet/penalty", penalty.detach(), on_step=False, on_epoch=True, batch_size=len(index))
             return {**out, "loss": out["loss"] + penalty} if isinstance(out, Mapping) else out + penalty
 
         pl_module.training_step = training_step
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Build the regulariser, if that needed the trainer's loader."""
+        if self.inputs is None:
+            samples = InOrder(_loader(trainer))
+            groups = _labels(samples) if self.groups is None else self.groups
+            self._start(regularizer_for(None, groups, len(samples), self.settings))
+
+    def _start(self, regularizer: ManifoldRegularizer) -> None:
+        if self._saved is not None:
+            regularizer.load_state_dict(self._saved)
+            self._saved = None
+        self.regularizer = regularizer
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Dual step, graph and alpha, every `epochs_per_update` epochs."""
         if step_is_missing(self.regularizer, trainer.current_epoch):
-            precision = trainer.precision_plugin
-            with precision.forward_context():
-                features = sweep(pl_module, precision.convert_input(self.inputs), layer=self.layer)
-            self.regularizer.step(features)
+            update = self.regularizer.step(self._swept(trainer, pl_module))
+            numbers = {name: value for name, value in update_scalars(update).items() if name != "ldmnet/penalty"}
+            pl_module.log_dict(numbers)
+
+    def _swept(self, trainer: Trainer, pl_module: LightningModule) -> Tensor:
+        precision, run = trainer.precision_plugin, self.forward or run_on
+
+        def forward(module: Any, batch: Any) -> Any:
+            return run(module, precision.convert_input(batch if self.inputs is not None else _split(batch)[1]))
+
+        data = _loader(trainer) if self.inputs is None else self.inputs
+        with precision.forward_context():
+            return sweep(pl_module, data, layer=self.layer, forward=forward)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its own `training_step` back."""
@@ -121,3 +161,25 @@ def _split(batch: Any) -> tuple[Tensor, list[Any]]:
             "training set: DataLoader(IndexedDataset(dataset))."
         )
     return index, rest
+
+
+def _loader(trainer: Trainer) -> DataLoader[Any]:
+    """The training loader, if there is one."""
+    loader = trainer.train_dataloader
+    if not isinstance(loader, DataLoader):
+        raise InputError(
+            f"ManifoldCallback reads the training set from one DataLoader, got a {type(loader).__name__}. Pass the "
+            "training set: ManifoldCallback(inputs, groups)."
+        )
+    return loader
+
+
+def _labels(samples: InOrder) -> Tensor | None:
+    """The labels of a data set of pairs, or None where they are no whole numbers."""
+    found = []
+    for batch in samples:
+        _, rest = _split(batch)
+        if len(rest) != 2 or not isinstance(rest[1], Tensor) or rest[1].ndim != 1 or rest[1].is_floating_point():
+            return None
+        found.append(rest[1])
+    return torch.cat(found)

@@ -1,4 +1,10 @@
-"""Training curves for TensorBoard: `fit(..., on_epoch=EpochScalars(folder))`. Needs the extra `tensorboard`."""
+"""Training curves for TensorBoard. Needs the extra `tensorboard`.
+
+    with EpochScalars("logs") as scalars:
+        fit(model, data, on_epoch=scalars)
+
+In a loop of one's own `scalars.update(regularizer.step(features), epoch)` writes the regulariser's.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 from ldmnet.errors import missing_extra
+from ldmnet.integrations.updating import update_scalars
 from ldmnet.training.history import Epoch
+from ldmnet.updates import Update
 
 try:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -15,7 +23,7 @@ except ImportError as error:
 
 
 class EpochScalars:
-    """Writes every number of every epoch.
+    """Writes the numbers of every epoch, and of the regulariser's updates.
 
     Args:
         folder: where the event files go.
@@ -36,7 +44,14 @@ class EpochScalars:
 
     def __call__(self, epoch: Epoch) -> None:
         """Write one finished epoch."""
+        numbers = {name: value for name, value in vars(epoch).items() if name != "epoch" and value is not None}
+        self._write(numbers, epoch.epoch)
+
+    def update(self, update: Update, epoch: int) -> None:
+        """Write one update of the regulariser, which came before this epoch."""
+        self._write(update_scalars(update), epoch)
+
+    def _write(self, numbers: dict[str, float], epoch: int) -> None:
         self._writer = self._writer or SummaryWriter(self._folder)
-        for name, value in vars(epoch).items():
-            if name != "epoch" and value is not None:
-                self._writer.add_scalar(name, value, epoch.epoch)
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, epoch)

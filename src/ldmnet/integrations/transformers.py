@@ -1,8 +1,6 @@
 """A Trainer of Hugging Face's transformers with the penalty in its loss. Needs the extra `transformers`.
 
-    trainer = ManifoldTrainer(
-        model, args, train_dataset=rows, layer="pre_classifier", settings={"mu": 0.01, "lambda_tilde": 0.05}
-    )
+    trainer = ManifoldTrainer(model, args, train_dataset=rows, layer="pre_classifier")
 
 `ManifoldMixin` does the same for a Trainer of one's own: `class Mine(ManifoldMixin, MyTrainer)`.
 """
@@ -18,9 +16,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ldmnet.errors import InputError, StateError, missing_extra
-from ldmnet.integrations.tapping import step_is_missing, tapped
+from ldmnet.integrations.updating import regularizer_for, step_is_missing, update_scalars
 from ldmnet.regularizer import ManifoldRegularizer
-from ldmnet.training.features import evaluating, named_layer
+from ldmnet.training.batches import INDEX
+from ldmnet.training.features import FeatureTap, named_layer, sweep
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -28,7 +27,6 @@ try:
 except ImportError as error:
     raise missing_extra("transformers with accelerate", "transformers") from error
 
-INDEX = "sample_index"
 STATE = "ldmnet.pt"
 
 
@@ -38,10 +36,12 @@ class ManifoldMixin:
     Args:
         args: what the Trainer takes.
         layer: the name of the model's feature layer; its output is one tensor.
-        settings: `mu`, `lambda_tilde` and what else `ManifoldRegularizer` takes.
+        settings: what `ManifoldRegularizer` takes by name, as `strength`, or `mu` and `lambda_tilde`.
         inputs: (n, ...) numbers that stand for the samples in the graph; None builds it on the features alone.
         groups: (n,) classes; unless given, the rows' "labels" or "label".
         options: what the Trainer takes by name.
+
+    Every update's numbers are logged as `ldmnet/...`, where the Trainer's own go.
 
     Attributes:
         regularizer: made when training starts.
@@ -53,9 +53,9 @@ class ManifoldMixin:
         self: Any,
         *args: Any,
         layer: str,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, Any] | None = None,
         inputs: Tensor | None = None,
-        groups: Tensor | None = None,
+        groups: Any = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -64,11 +64,11 @@ class ManifoldMixin:
         named_layer(self.model, layer)
         self.layer = layer
         self.model_accepts_loss_kwargs = False  # a mean over the batch, which accumulation divides like the penalty
-        self._settings = dict(settings) if inputs is not None else {**settings, "input_scale": 0.0}
+        self._settings = dict(settings or {})
         self.add_callback(_Updates(self))
         if self.train_dataset is None:  # to evaluate only
             return
-        self._inputs = torch.zeros(len(self.train_dataset), 1) if inputs is None else torch.as_tensor(inputs)
+        self._inputs = None if inputs is None else torch.as_tensor(inputs, device=self.args.device)
         self._groups = _labels(self.train_dataset) if groups is None else groups
         self.train_dataset = _IndexedRows(self.train_dataset)
         self.data_collator = _IndexedCollator(self.data_collator)
@@ -77,7 +77,7 @@ class ManifoldMixin:
         """Train as the Trainer does; a checkpoint brings the regulariser's state with it."""
         if self.train_dataset is None:
             raise InputError("there is nothing to train on: pass train_dataset=.")
-        self.regularizer = ManifoldRegularizer(self._inputs.to(self.args.device), self._groups, **self._settings)
+        self.regularizer = regularizer_for(self._inputs, self._groups, len(self.train_dataset), self._settings)
         if resume_from_checkpoint:
             last = resume_from_checkpoint is True
             folder = get_last_checkpoint(self.args.output_dir) if last else resume_from_checkpoint
@@ -96,33 +96,22 @@ class ManifoldMixin:
             )
         if index is None or not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **rest)  # type: ignore[misc]
-        with tapped(self.model, self.layer) as features:
+        with FeatureTap(self.model, self.layer) as tap:
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)  # type: ignore[misc]
-            penalty = self.regularizer.penalty(features(), index)
+            penalty = self.regularizer.penalty(tap.features(), index)
         if self.compute_loss_func is not None:  # whose loss the Trainer does not divide
             penalty = penalty / self.current_gradient_accumulation_steps
         return (loss + penalty, outputs) if return_outputs else loss + penalty
 
-    @torch.no_grad()
     def swept_features(self: Any) -> Tensor:
         """The features of the whole training set, in its order, in eval mode."""
-        out: Tensor | None = None
-        found = torch.zeros(len(self.train_dataset), dtype=torch.bool)
-        with evaluating(self.model), tapped(self.model, self.layer) as features:
-            for batch in self.get_test_dataloader(self.train_dataset):  # that for evaluation would be kept
-                batch = self._prepare_inputs(batch)
-                index = batch.pop(INDEX)
-                self.model(**batch)
-                piece = features()
-                out = piece.new_empty(len(found), piece.shape[1]) if out is None else out
-                out[index] = piece
-                found[index.cpu()] = True
-        if out is None or not found.all():
-            raise InputError(
-                f"{int((~found).sum())} of {len(found)} training samples were left out of the sweep. "
-                "Set dataloader_drop_last=False."
-            )
-        return out
+
+        def forward(model: Any, batch: Any) -> Any:
+            inputs = self._prepare_inputs(batch)
+            return model(**{name: value for name, value in inputs.items() if name != INDEX})
+
+        loader = self.get_test_dataloader(self.train_dataset)  # that for evaluation would be kept
+        return sweep(self.model, loader, layer=self.layer, forward=forward)
 
     def _save_checkpoint(self: Any, model: Any, trial: Any, *args: Any, **options: Any) -> None:
         """The Trainer's checkpoint, and the regulariser's state in it."""
@@ -143,7 +132,7 @@ class ManifoldTrainer(ManifoldMixin, Trainer):
 
 
 class _Updates(TrainerCallback):
-    """Steps the regulariser before an epoch."""
+    """Steps the regulariser before an epoch, and logs the update."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -151,7 +140,7 @@ class _Updates(TrainerCallback):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         regularizer: ManifoldRegularizer = self._trainer.regularizer
         if step_is_missing(regularizer, int(state.epoch + 1e-6)):
-            regularizer.step(self._trainer.swept_features())
+            self._trainer.log(update_scalars(regularizer.step(self._trainer.swept_features())))
 
 
 class _IndexedRows(Dataset[dict[str, Any]]):

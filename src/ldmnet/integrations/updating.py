@@ -1,0 +1,39 @@
+"""The regulariser in somebody else's loop: when its step is due, and an update's numbers for a logger."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.updates import Update
+
+SCALARS = ("penalty", "strength", "mu", "lambda_tilde", "move", "dual", "energy", "residual")
+
+
+def step_is_missing(regularizer: ManifoldRegularizer, epoch: int) -> bool:
+    """Whether this epoch's step is due and not done: a run that resumes within an epoch has it behind it.
+
+    The first step is due in any epoch: a second training may begin in one that is not.
+    """
+    return not regularizer.log or (
+        regularizer.due(epoch) and len(regularizer.log) <= epoch // regularizer.epochs_per_update
+    )
+
+
+def update_scalars(update: Update) -> dict[str, float]:
+    """An update's numbers by name, as `ldmnet/mu`; the first update has no penalty yet."""
+    numbers = {name: getattr(update, name, None) for name in SCALARS} | {"seconds": sum(update.seconds.values())}
+    return {f"ldmnet/{name}": float(value) for name, value in numbers.items() if value is not None}
+
+
+def regularizer_for(inputs: Tensor | None, groups: Any, n: int, settings: Mapping[str, Any]) -> ManifoldRegularizer:
+    """The regulariser of n samples; without inputs its graph is built on the features alone."""
+    needs_inputs = inspect.signature(ManifoldRegularizer).parameters["inputs"].default is inspect.Parameter.empty
+    if inputs is None and needs_inputs:
+        return ManifoldRegularizer(torch.zeros(n, 1), groups, **{**settings, "input_scale": 0.0})
+    return ManifoldRegularizer(inputs, groups, **settings)  # type: ignore[arg-type]
