@@ -93,7 +93,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 @click.option("--output", type=FILE, default=None, help="A CSV file.  [default: the screen]")
 def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None:
     """Write a class and the probability of every class for each sample of DATA, labelled or not."""
-    from ldmnet.records.files import write_atomically
+    from ldmnet.files import write_atomically
     from ldmnet.records.userruns import known_labels, load_run
     from ldmnet.training.features import sweep
 
@@ -126,7 +126,7 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
     """Write the features of each sample of DATA: the arrays features, names and, where known, y and classes."""
     import numpy as np
 
-    from ldmnet.records.files import written_whole
+    from ldmnet.files import written_whole
     from ldmnet.records.userruns import load_run
     from ldmnet.training.features import sweep
 

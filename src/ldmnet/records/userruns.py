@@ -21,9 +21,9 @@ from torch import Tensor, nn
 import ldmnet
 from ldmnet.data.userdata import Samples, Standardize, read_samples
 from ldmnet.errors import DataError, LDMNetError, StateError
+from ldmnet.files import write_atomically
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
-from ldmnet.records.files import write_atomically
 from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
