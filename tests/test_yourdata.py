@@ -171,16 +171,79 @@ def test_predict_finds_columns_by_their_names(table, tmp_path):
         f"{lost} lacks columns of the training: c. It has the columns a, b, species."
     )
     more = written("more.csv", "a", "b", "c", "species")
-    more.write_text(more.read_text().replace("\n", ",7\n").replace("species,7", "species,id") + ",7")
-    assert refused("predict", run, more) == (
-        f"{more} has columns that the training had not: species, id. At most the labels may be more."
-    )
+    more.write_text(more.read_text().replace("\n", ",x\n").replace("species,x", "species,id") + ",x")
+    found = done("predict", run, more)
+    assert found.stdout == wanted.stdout
+    assert found.stderr == f"{more}: ignored columns that the training had not: id\n{wanted.stderr}"
     others = written("others.csv", "a", "b", "c")
     others.write_text(others.read_text().replace("a,b,c", "d,e,f"))
     assert refused("predict", run, others).startswith(f"{others} lacks columns of the training: a, b, c.")
     nameless = written("nameless.csv", "a", "b", "c")
     nameless.write_text(nameless.read_text().split("\n", 1)[1])
     assert done("predict", run, nameless).stdout == wanted.stdout  # by place
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "tune"])
+def test_a_label_column_that_was_guessed_is_named(table, tmp_path, command):
+    if command == "tune":
+        pytest.importorskip("optuna", reason="the extra tune is not installed")
+    named, bare = tmp_path / "named.csv", tmp_path / "bare.csv"
+    rows = [line.split(";") for line in table.read_text().split()]
+    named.write_text("\n".join(",".join([*row[:1], *row[2:], row[1]]) for row in rows))
+    bare.write_text(named.read_text().split("\n", 1)[1])
+    few = {"train": [], "compare": ["--splits", 1, "--methods", "none"], "tune": ["--splits", 1, "--trials", 1]}
+    words = [*QUICK, *few[command], "--output", tmp_path / "out"]
+    first = done(command, named, *words).stderr.splitlines()[0]
+    assert first == "label column: species (guessed; --label to choose another)"
+    assert "label column" not in done(command, named, *words[:-1], tmp_path / "told", "--label", "species").stderr
+    first = done(command, bare, *words[:-1], tmp_path / "bare").stderr.splitlines()[0]
+    assert first == "label column: the last (guessed; the table has no header)"
+
+
+def test_a_label_column_that_was_guessed_is_known_again(table, tmp_path):
+    path = tmp_path / "trees.csv"
+    rows = [line.split(";") for line in table.read_text().split()]
+    path.write_text("\n".join(",".join([*row[:1], *row[2:], row[1]]) for row in rows))
+    done("train", path, *QUICK, "--output", tmp_path / "run")
+    wanted = done("predict", tmp_path / "run", path)
+    assert wanted.stderr.endswith("% of 60 labelled samples are right\n")
+    path.write_text("\n".join(",".join([row[1], "7", *row[2:], row[0]]) for row in rows).replace("7", "id", 1))
+    found = done("predict", tmp_path / "run", path)
+    assert found.stdout == wanted.stdout
+    assert found.stderr == f"{path}: ignored columns that the training had not: id\n{wanted.stderr}"
+
+
+def test_one_photo_is_enough_to_predict_and_to_embed(photos, tmp_path):
+    run, photo = tmp_path / "run", photos / "plain" / "05.png"
+    (photos / "plain" / "notes.txt").write_text("ours")
+    result = done("train", photos, "--size", 10, "--output", run, *QUICK)
+    left_out = f"left out 1 entry beside the images: {photos / 'plain' / 'notes.txt'} (ending .txt)"
+    assert result.stderr.splitlines()[0] == left_out
+    (row,) = csv.DictReader(io.StringIO(done("predict", run, photo).stdout))
+    assert (row["sample"], row["predicted"]) == ("05.png", "plain")
+    done("embed", run, photo, "--output", tmp_path / "f.npz")
+    with np.load(tmp_path / "f.npz") as arrays:
+        assert arrays["names"].tolist() == ["05.png"]
+
+
+def test_features_are_written_as_a_table_or_as_arrays(table, tmp_path):
+    run, bare = tmp_path / "run", tmp_path / "bare.csv"
+    done("train", table, "--label", "species", *QUICK, "--output", run)
+    bare.write_text("\n".join(",".join(np.delete(line.split(";"), 1)) for line in table.read_text().split()))
+    done("embed", run, table, "--output", tmp_path / "f.npz")
+    done("embed", run, table, "--output", tmp_path / "f.csv")
+    done("embed", run, bare, "--output", tmp_path / "bare.CSV")
+    with np.load(tmp_path / "f.npz") as arrays:
+        features, classes = arrays["features"], arrays["classes"][arrays["y"]].tolist()
+    head, *rows = csv.reader((tmp_path / "f.csv").open())
+    names = [f"f{i}" for i in range(256)]
+    assert head == ["sample", "label", *names]
+    assert [row[:2] for row in rows] == [[str(i), name] for i, name in enumerate(classes, 1)]
+    assert np.array_equal(np.array([row[2:] for row in rows], np.float32), features)
+    assert next(csv.reader((tmp_path / "bare.CSV").open())) == ["sample", *names]
+    assert refused("embed", tmp_path / "no run", table, "--output", tmp_path / "f.txt") == (
+        f"Invalid value for '--output': a file of features ends in .npz or .csv, got {tmp_path / 'f.txt'}."
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])

@@ -37,21 +37,24 @@ class Sentences(click.Group):
             raise RefusalError(f"{error.filename}: {error.strerror}.") from error
 
 
-class _Picture(click.Path):
-    """A file to draw to, of a kind that can be drawn."""
+class _Written(click.Path):
+    """A file to write, of a kind that can be written, told by its ending."""
 
-    ENDINGS = (".png", ".pdf", ".svg", ".jpg")
+    def __init__(self, what: str, *endings: str) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+        self.what, self.endings = what, endings
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(str(super().convert(value, param, ctx)))  # type: ignore[arg-type]
-        if path.suffix.lower() not in self.ENDINGS:
+        if path.suffix.lower() not in self.endings:
             self.fail(
-                f"a picture ends in {', '.join(self.ENDINGS[:-1])} or {self.ENDINGS[-1]}, got {path}.", param, ctx
+                f"{self.what} ends in {', '.join(self.endings[:-1])} or {self.endings[-1]}, got {path}.", param, ctx
             )
         return path
 
 
-PICTURE = _Picture(path_type=Path, dir_okay=False)
+PICTURE = _Written("a picture", ".png", ".pdf", ".svg", ".jpg")
+FEATURES = _Written("a file of features", ".npz", ".csv")
 
 
 def examples(*lines: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import click
 from rich.console import Console
 
 from ldmnet.cli.completion import some_of
-from ldmnet.cli.options import comma_list, examples
-from ldmnet.cli.runoptions import data_options, method_options, prepared, tell_skipped, training_options
+from ldmnet.cli.options import FEATURES, comma_list, examples
+from ldmnet.cli.runoptions import data_options, method_options, prepared, tell_reading, training_options
 from ldmnet.records.userfits import UserSettings
 from ldmnet.training.methods import METHODS
 
@@ -99,46 +100,64 @@ def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None
 
     loaded = load_run(run, net)
     samples = loaded.read(data)
-    tell_skipped(samples)
+    tell_reading(samples)
     probabilities = sweep(loaded.model, loaded.standardize(samples.x)).double().softmax(1)
     best = probabilities.argmax(1)
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["sample", "predicted", *(f"p({name})" for name in loaded.class_names)])
-    for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True):
-        writer.writerow([name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)])
+    head = ["sample", "predicted", *(f"p({name})" for name in loaded.class_names)]
+    rows = [
+        [name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)]
+        for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True)
+    ]
     if output is None:
-        click.echo(table.getvalue(), nl=False)
+        click.echo(_csv([head, *rows]), nl=False)
     else:
-        write_atomically(output, table.getvalue())
+        write_atomically(output, _csv([head, *rows]))
     labels = known_labels(samples, loaded.class_names)
     if labels is not None:
         right = float((labels == best).double().mean())
         click.echo(f"{100 * right:.2f} % of {len(labels)} labelled samples are right", err=True)
 
 
-@click.command(epilog=examples("ldmnet embed run photos --output features.npz"))
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    return table.getvalue()
+
+
+@click.command(
+    epilog=examples("ldmnet embed run photos --output features.npz", "ldmnet embed run table.csv --output features.csv")
+)
 @RUN
 @DATA
 @OWN_NET
-@click.option("--output", type=FILE, default="features.npz", show_default=True, help="An .npz file.")
+@click.option("--output", type=FEATURES, default="features.npz", show_default=True, help="An .npz or a CSV file.")
 def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
-    """Write the features of each sample of DATA: the arrays features, names and, where known, y and classes."""
+    """Write the features of each sample of DATA.
+
+    An .npz file has the arrays features, names and, where known, y and classes; a CSV table the columns sample, label
+    (where known), f0, f1 and so on.
+    """
     import numpy as np
 
-    from ldmnet.files import written_whole
+    from ldmnet.files import write_atomically, written_whole
     from ldmnet.records.userruns import load_run
     from ldmnet.training.features import sweep
 
     loaded = load_run(run, net)
     samples = loaded.read(data)
-    tell_skipped(samples)
+    tell_reading(samples)
     features = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer).numpy()
-    arrays = {"features": features, "names": np.array(samples.names)}
-    if samples.y is not None:
-        arrays |= {"y": samples.y.numpy(), "classes": np.array(samples.class_names)}
-    with written_whole(output) as path, path.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    if output.suffix.lower() == ".csv":
+        known = [] if samples.y is None else [[samples.class_names[i] for i in samples.y.tolist()]]
+        head = ["sample", *("label" for _ in known), *(f"f{i}" for i in range(features.shape[1]))]
+        rows = zip(samples.names, *known, *([f"{v:.9g}" for v in column] for column in features.T), strict=True)
+        write_atomically(output, _csv([head, *rows]))
+    else:
+        arrays = {"features": features, "names": np.array(samples.names)}
+        if samples.y is not None:
+            arrays |= {"y": samples.y.numpy(), "classes": np.array(samples.class_names)}
+        with written_whole(output) as path, path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
     click.echo(f"{features.shape[0]} samples of {features.shape[1]} features are in {output}")
 
 
