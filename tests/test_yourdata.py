@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from scipy.stats import ttest_rel
 
 from ldmnet.cli import main
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
-from ldmnet.records import comparison, userruns
+from ldmnet.errors import BadEndWarning
+from ldmnet.records import comparison, userfits, userruns
 from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
 from ldmnet.records.userfits import UserSettings, own_network
 
@@ -74,7 +76,7 @@ def table(tmp_path):
 
 def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
     run = tmp_path / "run"
-    shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).output.splitlines()
+    shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).stdout.splitlines()
     assert shown[0].startswith("trained mlp on 27 samples of 3 classes, mu ")
     assert shown[1] == "test accuracy 100.00 % of 9 samples held out"
     assert shown[2] == f"the run is in {run}"
@@ -105,13 +107,13 @@ def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
 
 
 def test_images_of_a_folder_find_their_network(photos, tmp_path):
-    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "run").output
+    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "run").stdout
     assert out.startswith("trained cifar on 36 samples")
     assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 2048)
     image = pytest.importorskip("PIL.Image")
     for file in photos.glob("*/*.png"):
         image.open(file).convert("L").save(file)
-    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "grey").output
+    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "grey").stdout
     assert out.startswith("trained mnist on 36 samples")
     assert json.loads((tmp_path / "grey" / "run.json").read_text())["reading"] == {
         "label": None,
@@ -483,15 +485,15 @@ EDITED = [
 def test_train_tells_a_network_that_was_edited(table, own_net, before, after):
     words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
     own_net(before)
-    first = done(*words).output
-    assert done(*words).output == first
+    first = done(*words).stdout
+    assert done(*words).stdout == first
     own_net(after)
     assert refused(*words) == (
         "run holds another run: its network mynets:small was another one. Choose another --output, or delete the "
         "folder."
     )
     own_net(before)
-    assert done(*words).output == first
+    assert done(*words).stdout == first
 
 
 def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
@@ -515,8 +517,8 @@ def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
 def test_a_network_that_draws_its_weights_elsewhere_is_known_by_its_shapes(table, own_net):
     words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
     own_net(BIASED.format(8, "random.random()"))
-    first = done(*words).output
-    assert done(*words).output == first
+    first = done(*words).stdout
+    assert done(*words).stdout == first
     own_net(BIASED.format(9, "random.random()"))
     assert "its network mynets:small was another one" in refused(*words)
 
@@ -577,6 +579,104 @@ def test_a_method_that_diverges_has_a_row_that_says_so_and_the_others_go_on(tabl
     assert "<td>diverged</td>" in (tmp_path / "report.html").read_text().replace(' class="number"', "")
 
 
+def test_a_network_without_dropout_is_compared_without_it(table, own_net):
+    own_net("nn.Sequential(nn.Flatten(), nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, c))")
+    words = ["compare", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--layer", "2"]
+    words += ["--splits", 1, "--format", "json"]
+    result = done(*words, "--methods", "none,dropout,ldmnet")
+    assert [row["method"] for row in json.loads(result.stdout)] == ["none", "ldmnet"]
+    assert result.stderr.splitlines()[0] == "dropout: left out, the network has no nn.Dropout layer"
+    assert len(Path("comparison/records.jsonl").read_text().splitlines()) == 2
+    result = invoke(*words, "--methods", "dropout")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == "Error: the method is DropOut but the model has no nn.Dropout layer."
+    own_net("mlp(d, c, (8,))")
+    words[words.index("2")] = "features"
+    assert "left out" not in done(*words, "--methods", "none,dropout").stderr
+
+
+LOST = "the training loss is 1.2, above chance. Lower lr."
+
+
+@pytest.fixture
+def ending_badly(monkeypatch):
+    """A fit that ends badly for some methods, and warns of something else on the way."""
+    plain, methods = userfits.fit, []
+
+    def fit(*args, method, **options):
+        for _ in range(2):
+            warnings.warn("the solver  was\nslow", UserWarning, stacklevel=1)
+        found = plain(*args, method=method, **options)
+        if method.name in methods:
+            warnings.warn(LOST, BadEndWarning, stacklevel=1)
+        return found
+
+    monkeypatch.setattr(userfits, "fit", fit)
+    return methods
+
+
+def test_a_run_that_ends_badly_is_written_and_has_exit_code_1(table, tmp_path, ending_badly):
+    words = ["train", table, "--label", "species", *QUICK, "--output", tmp_path / "run"]
+    ending_badly.append("ldmnet")
+    result = invoke(*words)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("trained mlp on 60 samples")
+    assert [line for line in result.stderr.splitlines() if " epoch " not in line] == [
+        "warning: the solver was slow",
+        f"the run ended badly: {LOST}",
+    ]
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert saved["result"]["ended_badly"] == [LOST]
+    assert done("predict", tmp_path / "run", table).stdout.count("\n") == 61
+    again = invoke(*words)  # it is done, and still no good
+    assert (again.exit_code, again.stderr) == (1, f"the run ended badly: {LOST}\n")
+    well = done(*words[:-1], tmp_path / "well", "--method", "none")
+    assert "ended badly" not in well.output
+    assert "ended_badly" not in json.loads((tmp_path / "well" / "run.json").read_text())["result"]
+
+
+@pytest.mark.parametrize(
+    ("badly", "code"), [(["ldmnet"], 1), (["none"], 0), (["none", "ldmnet"], 1), (["none", "dropout"], 0), ([], 0)]
+)
+def test_rows_that_ended_badly_are_marked(table, tmp_path, ending_badly, badly, code):
+    ending_badly += badly
+    words = ["compare", table, "--label", "species", *QUICK, "--splits", 2, "--output", tmp_path]
+    words += ["--methods", "none,dropout,ldmnet"]
+    result = invoke(*words)
+    assert result.exit_code == code
+    told = [line for line in result.stderr.splitlines() if "badly" in line]
+    assert sorted(told) == sorted(f"split {i}: {method} ended badly: {LOST}" for i in (1, 2) for method in badly)
+    assert result.stderr.count("warning: the solver was slow\n") == 1
+    table_lines = result.stdout.splitlines()
+    marked = [line.split(" | ")[0].removeprefix("| ") for line in table_lines[2:5]]
+    assert marked == [method + " *" * (method in badly) for method in ("none", "dropout", "ldmnet")]
+    footnote = ["", "* ended badly: " + ", ".join(f"{method} on 2 of 2 splits" for method in badly)] if badly else []
+    assert table_lines[5:] == footnote
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [r["method"] for r in records if r.get("ended_badly") == [LOST]] == badly * 2
+    again = invoke(*words, "--format", "csv")  # from the records
+    assert (again.exit_code, again.stderr.splitlines()) == (code, told)
+    head, *rows = csv.reader(io.StringIO(again.stdout))
+    assert ("ended badly" in head) == bool(badly)
+    if badly:
+        assert {row[0]: row[-1] for row in rows} == {
+            m: "2" if m in badly else "0" for m in ("none", "dropout", "ldmnet")
+        }
+
+
+def test_a_comparison_whose_rows_all_ended_badly_has_exit_code_1(table, tmp_path, ending_badly):
+    ending_badly += ["none", "dropout"]
+    words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path]
+    assert invoke(*words, "--methods", "none,dropout").exit_code == 1
+    assert invoke(*words, "--methods", "none,weight_decay").exit_code == 0
+    pytest.importorskip("plotly", reason="the extra report is not installed")
+    done("report", tmp_path, "--output", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "DropOut *<" in page
+    assert "Weight decay *<" not in page
+    assert "Rows with * ended badly on one split or more" in page
+
+
 def test_a_mean_over_the_splits_that_went_well_is_not_shown():
     records = [
         {"method": method, "split": split, "accuracy": accuracy, "n_train": 70, "n_test": 30}
@@ -619,7 +719,8 @@ def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
 def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_path):
     words = [table, "--label", "species", *QUICK]
     train = ["train", *words, "--output", tmp_path / "run"]
-    assert done(*train, "--no-snapshots").stderr == ""
+    told = done(*train, "--no-snapshots").stderr.splitlines()
+    assert [line.split(" loss ")[0] for line in told] == [f"ldmnet: epoch {i}/4" for i in range(1, 5)]
     assert done(*train).stderr == (
         "no snapshots of this run were kept when it was trained: train into another --output to get them\n"
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -17,8 +19,24 @@ class RefusalError(click.ClickException):
     exit_code = 2
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as plain lines, each once, without the place in our code that they come from."""
+    told: set[str] = set()
+
+    def tell(message: Warning | str, *where: object, **more: object) -> None:
+        words = " ".join(str(message).split())
+        if words not in told:
+            told.add(words)
+            click.echo(f"warning: {words}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield
+
+
 class Sentences(click.Group):
-    """A group whose errors are sentences, not tracebacks."""
+    """A group whose errors and warnings are sentences, not tracebacks and places in the code."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a subcommand; an error of ours, or of a file, ends it with its words.
@@ -26,7 +44,8 @@ class Sentences(click.Group):
         The exit code is 2 where the input is at fault and 1 where training is: it diverged.
         """
         try:
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
         except DivergenceError as error:
             raise click.ClickException(str(error)) from error
         except LDMNetError as error:

@@ -25,6 +25,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 SNAPSHOTS = click.option(
     "--snapshots/--no-snapshots", default=True, show_default=True, help="Keep features at ten epochs, for a report."
 )
+LONG = 60  # seconds after which a run of a comparison tells of its epochs
 OWN_NET = click.option("--net", default=None, help="Repeat the run's network if it is your own code.")
 
 
@@ -49,7 +50,7 @@ OWN_NET = click.option("--net", default=None, help="Repeat the run's network if 
 def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **options: Any) -> None:
     """Train a network on DATA: an .npz file, a CSV table or a folder of images by class.
 
-    A run that was cut goes on when the same command is given again.
+    A run that was cut resumes when the same command is given again. The exit code is 1 if training ended badly.
     """
     from ldmnet.records.snapshots import FILE
     from ldmnet.records.userruns import train_run
@@ -79,6 +80,9 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     click.echo(f"the run is in {output}")
     if snapshots and not (output / FILE).exists():
         _tell_no_snapshots("this run", "train")
+    if badly := result.get("ended_badly"):
+        click.echo(f"the run ended badly: {' '.join(badly)}", err=True)
+        raise click.exceptions.Exit(1)
 
 
 @click.command(
@@ -192,25 +196,37 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
 @click.option("--output", type=FOLDER, default="comparison", show_default=True, help="Keeps records.jsonl.")
 @SNAPSHOTS
 def compare(
-    data: Path, methods: tuple[str, ...], splits: int, style: str, output: Path, snapshots: bool, **options: Any
+    data: Path,
+    methods: tuple[str, ...],
+    splits: int,
+    style: str,
+    output: Path,
+    snapshots: bool,
+    **options: Any,
 ) -> None:
     """Compare the methods on DATA over repeated splits, with a paired test against LDMNet.
 
-    Finished runs are kept in the output folder and skipped.
+    Finished runs are kept in the output folder and skipped. The exit code is 1 if LDMNet's training ended badly on any
+    split, or that of every method.
     """
-    from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison
+    from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison, in_vain, without_dropout
     from ldmnet.records.snapshots import FILE
+    from ldmnet.training.progress import EpochLines
 
     samples, _, settings = prepared(data, **options)
     console = Console(stderr=True)
+    kept = without_dropout(methods, settings, samples)
+    if len(kept) < len(methods):
+        click.echo("dropout: left out, the network has no nn.Dropout layer", err=True)
 
-    def announce(method: str, split: int) -> None:
+    def announce(method: str, split: int) -> EpochLines:
         console.print(f"split {split + 1} of {splits}: {method}", highlight=False, markup=False)
+        return EpochLines(method, settings.training().epochs, after=LONG)
 
     records = compare_methods(
         samples,
         settings,
-        methods=methods,
+        methods=kept,
         splits=splits,
         records=output / "records.jsonl",
         on_run=announce,
@@ -219,11 +235,17 @@ def compare(
     for record in records:
         if "diverged" in record:
             click.echo(f"split {record['split'] + 1}: {record['method']} diverged: {record['diverged']}", err=True)
+        if "ended_badly" in record:
+            words = " ".join(record["ended_badly"])
+            click.echo(f"split {record['split'] + 1}: {record['method']} ended badly: {words}", err=True)
     first = [record for record in records if record["split"] == 0 and "diverged" not in record]
     bare = [record["method"] for record in first if not (output / "traces" / record["key"] / FILE).exists()]
     if snapshots and bare:
         _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
-    click.echo(format_comparison(compared_rows(records), style))
+    rows = compared_rows(records)
+    click.echo(format_comparison(rows, style))
+    if in_vain(rows):
+        raise click.exceptions.Exit(1)
 
 
 def _tell_no_snapshots(what: str, command: str) -> None:

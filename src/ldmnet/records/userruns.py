@@ -25,6 +25,7 @@ from ldmnet.errors import DataError, LDMNetError, StateError
 from ldmnet.files import write_atomically
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
+from ldmnet.records.endings import bad_ends
 from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
@@ -104,7 +105,8 @@ def train_run(
             on_epoch(epoch)
 
     trace = folder if snapshots else None
-    outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember, trace=trace)
+    with bad_ends() as badly:
+        outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember, trace=trace)
     save_weights(outcome.fit.model, folder / "model.safetensors")
     run["preprocessing"] = outcome.standardize.to_json()
     run["result"] = {
@@ -116,6 +118,7 @@ def train_run(
         "mu": outcome.fit.method.mu,
         "lambda_tilde": outcome.fit.method.lambda_tilde,
         "seconds": {phase: round(spent, 2) for phase, spent in outcome.fit.seconds.items()},
+        **({"ended_badly": badly} if badly else {}),
     }
     write_atomically(path, json.dumps(run))
     checkpoint.unlink(missing_ok=True)
