@@ -373,6 +373,21 @@ def test_a_run_that_was_cut_goes_on_to_the_same_network(table, tmp_path, monkeyp
         ),
         ("a.npz", {"x": [[np.nan]], "y": [0]}, "{}: x has NaN or infinite values. Remove or fill them."),
         ("a.npz", {"x": np.zeros((0, 3)), "y": np.zeros(0, int)}, "{}: x has no samples."),
+        (
+            "a.npz",
+            {"x": np.zeros((4, 0, 3)), "y": [0, 1, 0, 1]},
+            "{}: x has samples without values: its shape is (4, 0, 3).",
+        ),
+        (
+            "a.npz",
+            {"x": np.eye(4) * 1e300, "y": [0, 1, 0, 1]},
+            "{}: x has values beyond 3.4e+38, the largest that a network can take. Scale them.",
+        ),
+        (
+            "a.npz",
+            {"x": np.ones((4, 3)), "y": [0, 1, 0, 1]},
+            "{}: all 4 samples are the same, so nothing can be learned from them.",
+        ),
     ],
 )
 def test_data_that_does_not_do(tmp_path, name, content, words):

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldmnet.data.csvtables import read_table, read_table_like, sorted_classes
+from ldmnet.data.csvtables import LARGEST, read_table, read_table_like, sorted_classes
 from ldmnet.data.readers import (
     KNOWN,
     beside_images,
@@ -102,11 +102,15 @@ def read_samples(
         raise DataError(f"{path} is neither {KINDS.replace(' or ', ' nor ')}.")
     if not torch.isfinite(samples.x).all():
         raise DataError(f"{path}: x has NaN or infinite values. Remove or fill them.")
+    if samples.x.is_floating_point() and samples.x.abs().max() > LARGEST:
+        raise DataError(f"{path}: x has values beyond {LARGEST:.2g}, the largest that a network can take. Scale them.")
     if shape is not None and tuple(samples.x.shape[1:]) != tuple(shape):
         given = tuple(samples.x.shape[1:])
         raise DataError(f"{path}: a sample has shape {given} but in training it had {tuple(shape)}.")
     if shape is None and len(samples.class_names) < 2:
         raise DataError(f"{path} has one class only, {samples.class_names[0]!r}. A classifier needs two or more.")
+    if shape is None and bool((samples.x == samples.x[:1]).all()):
+        raise DataError(f"{path}: all {len(samples.x)} samples are the same, so nothing can be learned from them.")
     return samples
 
 
@@ -204,8 +208,9 @@ def _left_out(path: Path, by_class: Iterable[str]) -> tuple[str, ...]:
 
 def _arrays(path: Path, shape: Sequence[int] | None) -> Samples:
     x, y = npz_arrays(path, labelled=shape is None)
-    if len(x) == 0:
-        raise DataError(f"{path}: x has no samples.")
+    if x.size == 0:
+        fault = "no samples" if len(x) == 0 else f"samples without values: its shape is {x.shape}"
+        raise DataError(f"{path}: x has {fault}.")
     x, notes = _channels_first(x, path, shape)
     if x.ndim == 3:
         x = x[:, None]
