@@ -711,6 +711,19 @@ def test_a_mean_over_the_splits_that_went_well_is_not_shown():
     assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  |"
 
 
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_a_run_of_many_that_takes_long_tells_of_its_epochs(table, tmp_path, monkeypatch, command):
+    if command == "tune":
+        pytest.importorskip("optuna", reason="the extra tune is not installed")
+    monkeypatch.setattr("ldmnet.cli.yourdata.LONG", 0)
+    words = [command, table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path]
+    told = done(*words, *(["--methods", "none"] if command == "compare" else ["--trials", 1])).stderr.splitlines()
+    title = "none" if command == "compare" else "trial 1"
+    assert [line.split(" loss ")[0] for line in told if " epoch " in line] == [
+        f"{title}: epoch {i}/4" for i in range(1, 5)
+    ]
+
+
 def test_compare_runs_only_what_is_new(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path, "--format", "json"]
     first = done(*words, "--methods", "none,ldmnet")
@@ -783,7 +796,7 @@ def test_tune_never_sees_what_train_tests_on(table, tmp_path, monkeypatch, seed)
     from ldmnet.records import tuning
 
     samples, seen = read_samples(table, label="species"), []
-    monkeypatch.setattr(tuning, "_validated", lambda part, chosen: seen.append((part, chosen)) or 0.5)
+    monkeypatch.setattr(tuning, "_validated", lambda part, chosen, _: seen.append((part, chosen)) or 0.5)
     given = UserSettings(test_share=0.3, seed=seed)
     found = tuning.tune_strengths(samples, given, trials=1, splits=3, storage=tmp_path / "s.db", test_share=0.25)
     _, tested = share_split(samples.labels, 0.25, seed, samples.class_names)
@@ -828,7 +841,7 @@ def test_a_search_that_was_cut_tries_the_rule_and_nothing_twice(table, tmp_path,
     monkeypatch.setattr(tuning, "_validated", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         tune(samples, settings, 3, tmp_path / "study.db")
-    monkeypatch.setattr(tuning, "_validated", lambda _, chosen: 1 / (1 + chosen.mu))
+    monkeypatch.setattr(tuning, "_validated", lambda _, chosen, __: 1 / (1 + chosen.mu))
     tune(samples, settings, 3, tmp_path / "study.db")
     found = tune(samples, settings, 6, tmp_path / "study.db")
     study = optuna.load_study(study_name="ldmnet", storage=f"sqlite:///{tmp_path / 'study.db'}")

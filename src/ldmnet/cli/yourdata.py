@@ -25,7 +25,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 SNAPSHOTS = click.option(
     "--snapshots/--no-snapshots", default=True, show_default=True, help="Keep features at ten epochs, for a report."
 )
-LONG = 60  # seconds after which a run of a comparison tells of its epochs
+LONG = 60  # seconds after which a run of a comparison or of a search tells of its epochs
 OWN_NET = click.option("--net", default=None, help="Repeat the run's network if it is your own code.")
 
 
@@ -301,6 +301,7 @@ def tune(
     What train tests on with the same --test-share and --seed takes no part.
     """
     from ldmnet.records.tuning import tune_strengths
+    from ldmnet.training.progress import EpochLines
 
     samples, _, settings = prepared(data, test_share=validation_share, **options)
     console = Console(stderr=True)
@@ -312,6 +313,7 @@ def tune(
         storage=output / "study.db",
         test_share=test_share,
         on_trial=lambda number, value: console.print(f"trial {number + 1}: {100 * value:.2f} %", highlight=False),
+        on_run=lambda number: EpochLines(f"trial {number + 1}", settings.training().epochs, after=LONG),
     )
     click.echo(
         f"best of {found.trials} trials: {100 * found.accuracy:.2f} % on validation data "
