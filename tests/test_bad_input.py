@@ -35,18 +35,35 @@ def given(tmp_path_factory):
     before = os.getcwd()
     os.chdir(folder)
     rng = np.random.default_rng(0)
-    for place in ("photos/a", "photos/b", "one_class/a", "corrupt/a", "corrupt/b", "empty", "others", "void"):
+    for place in (
+        "photos/a",
+        "photos/b",
+        "one_class/a",
+        "corrupt/a",
+        "corrupt/b",
+        "empty",
+        "others",
+        "void",
+        "flat",
+        "no_images/a",
+        "no_images/b",
+        "single/a",
+        "single/b",
+    ):
         Path(place).mkdir(parents=True)
     for i in range(6):
         for c, name in enumerate("ab"):
             image.fromarray(rng.integers(0, 99, (9, 9, 3), np.uint8) + np.uint8(90 * c)).save(f"photos/{name}/{i}.png")
         image.fromarray(np.zeros((9, 9), np.uint8)).save(f"one_class/a/{i}.png")
     whole = Path("photos/a/0.png").read_bytes()
+    for place in ("flat/0.png", "single/a/0.png", "single/b/0.png", "single/b/1.png"):
+        Path(place).write_bytes(Path(f"photos/b/{place[-5]}.png").read_bytes())
     Path("photos/a/cut.png").write_bytes(whole[: len(whole) // 2])
     Path("photos/b/text.jpg").write_text("not a picture")
     for name in "ab":
         Path(f"corrupt/{name}/0.png").write_text("not a picture")
     Path("text.csv").write_text("a,b,label\n1,2,u\nx,3,v\n")
+    Path("single.csv").write_text("a,b,label\n1,2,u\n3,4,v\n5,6,v\n")
     Path("one.csv").write_text("a,b,label\n1,2,u\n3,4,u\n")
     Path("damaged.npz").write_bytes(b"PK\3\4 cut")
     np.savez("one_person.npz", x=rng.normal(size=(4, 3)), identity=[0] * 4, modality=["a", "b"] * 2)
@@ -73,6 +90,16 @@ def ways(*commands):
     for command in commands:
         yield [command, "nothing"], MISSING
         yield [command, "empty"], "empty has no folders. Put the images in one folder a class: empty/<class>/<image>."
+        yield [command, "flat"], "flat has no folders. Put the images in one folder a class: flat/<class>/<image>."
+        yield [command, "no_images"], "no_images: no images in a, b. Known are .png, "
+        yield (
+            [command, "single", "--test-share", "0.3", "--output", "new"],
+            "class 'a' has 1 sample: one to train on and one to hold out",
+        )
+        yield (
+            [command, "single.csv", "--test-share", "0.3", "--output", "new"],
+            "class 'u' has 1 sample: one to train on and one to hold",
+        )
         yield [command, "one_class"], "one_class has one class only, 'a'. A classifier needs two or more."
         yield [command, "one.csv"], "one.csv has one class only, 'u'. A classifier needs two or more."
         yield [command, "text.csv"], TEXT

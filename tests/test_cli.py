@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -38,6 +40,21 @@ def test_the_program_shows_examples_that_parse():
     shown = invoke("--help").output.split("Examples:\n")[1]
     named = [line.split()[1] for line in shown.splitlines() if line.strip().startswith("ldmnet ")]
     assert {"demo", "train", "compare", "predict"} <= set(named) <= set(main.commands)
+
+
+def test_the_help_shows_every_command_on_one_line_that_is_not_cut():
+    result = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"})
+    shown = result.output.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in shown] == sorted(main.commands)
+    assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in shown)
+
+
+def test_the_package_runs_as_a_module():
+    result = subprocess.run([sys.executable, "-m", "ldmnet", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"ldmnet, version {ldmnet.__version__}\n"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        subprocess.run([sys.executable, "-m", "ldmnet", "magic"], capture_output=True, text=True, check=True)
+    assert caught.value.stderr.startswith("Usage: ldmnet [OPTIONS]")
 
 
 def test_our_errors_are_sentences():

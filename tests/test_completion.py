@@ -86,7 +86,7 @@ def test_bash_completes_with_the_script(tmp_path):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
-    (tmp_path / "ldmnet").write_text(f'#!/bin/sh\nexec {sys.executable} -m ldmnet.cli "$@"\n')
+    (tmp_path / "ldmnet").write_text(f'#!/bin/sh\nexec {sys.executable} -m ldmnet "$@"\n')
     (tmp_path / "ldmnet").chmod(0o755)
     ask = (
         'complete() { :; }; compopt() { :; }; eval "$(ldmnet completion bash)"; '

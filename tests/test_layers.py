@@ -14,6 +14,7 @@ import ldmnet
 PACKAGE = Path(ldmnet.__file__).parent
 ORDER = [
     "errors",
+    "files",
     "seeds",
     "fingerprints",
     "graph",

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from scipy.stats import ttest_rel
 
 from ldmnet.cli import main
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
-from ldmnet.records import comparison, userruns
+from ldmnet.errors import BadEndWarning
+from ldmnet.records import comparison, userfits, userruns
 from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
 from ldmnet.records.userfits import UserSettings, own_network
 
@@ -74,7 +76,7 @@ def table(tmp_path):
 
 def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
     run = tmp_path / "run"
-    shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).output.splitlines()
+    shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).stdout.splitlines()
     assert shown[0].startswith("trained mlp on 27 samples of 3 classes, mu ")
     assert shown[1] == "test accuracy 100.00 % of 9 samples held out"
     assert shown[2] == f"the run is in {run}"
@@ -105,13 +107,13 @@ def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
 
 
 def test_images_of_a_folder_find_their_network(photos, tmp_path):
-    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "run").output
+    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "run").stdout
     assert out.startswith("trained cifar on 36 samples")
     assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 2048)
     image = pytest.importorskip("PIL.Image")
     for file in photos.glob("*/*.png"):
         image.open(file).convert("L").save(file)
-    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "grey").output
+    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "grey").stdout
     assert out.startswith("trained mnist on 36 samples")
     assert json.loads((tmp_path / "grey" / "run.json").read_text())["reading"] == {
         "label": None,
@@ -171,16 +173,79 @@ def test_predict_finds_columns_by_their_names(table, tmp_path):
         f"{lost} lacks columns of the training: c. It has the columns a, b, species."
     )
     more = written("more.csv", "a", "b", "c", "species")
-    more.write_text(more.read_text().replace("\n", ",7\n").replace("species,7", "species,id") + ",7")
-    assert refused("predict", run, more) == (
-        f"{more} has columns that the training had not: species, id. At most the labels may be more."
-    )
+    more.write_text(more.read_text().replace("\n", ",x\n").replace("species,x", "species,id") + ",x")
+    found = done("predict", run, more)
+    assert found.stdout == wanted.stdout
+    assert found.stderr == f"{more}: ignored columns that the training had not: id\n{wanted.stderr}"
     others = written("others.csv", "a", "b", "c")
     others.write_text(others.read_text().replace("a,b,c", "d,e,f"))
     assert refused("predict", run, others).startswith(f"{others} lacks columns of the training: a, b, c.")
     nameless = written("nameless.csv", "a", "b", "c")
     nameless.write_text(nameless.read_text().split("\n", 1)[1])
     assert done("predict", run, nameless).stdout == wanted.stdout  # by place
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "tune"])
+def test_a_label_column_that_was_guessed_is_named(table, tmp_path, command):
+    if command == "tune":
+        pytest.importorskip("optuna", reason="the extra tune is not installed")
+    named, bare = tmp_path / "named.csv", tmp_path / "bare.csv"
+    rows = [line.split(";") for line in table.read_text().split()]
+    named.write_text("\n".join(",".join([*row[:1], *row[2:], row[1]]) for row in rows))
+    bare.write_text(named.read_text().split("\n", 1)[1])
+    few = {"train": [], "compare": ["--splits", 1, "--methods", "none"], "tune": ["--splits", 1, "--trials", 1]}
+    words = [*QUICK, *few[command], "--output", tmp_path / "out"]
+    first = done(command, named, *words).stderr.splitlines()[0]
+    assert first == "label column: species (guessed; --label to choose another)"
+    assert "label column" not in done(command, named, *words[:-1], tmp_path / "told", "--label", "species").stderr
+    first = done(command, bare, *words[:-1], tmp_path / "bare").stderr.splitlines()[0]
+    assert first == "label column: the last (guessed; the table has no header)"
+
+
+def test_a_label_column_that_was_guessed_is_known_again(table, tmp_path):
+    path = tmp_path / "trees.csv"
+    rows = [line.split(";") for line in table.read_text().split()]
+    path.write_text("\n".join(",".join([*row[:1], *row[2:], row[1]]) for row in rows))
+    done("train", path, *QUICK, "--output", tmp_path / "run")
+    wanted = done("predict", tmp_path / "run", path)
+    assert wanted.stderr.endswith("% of 60 labelled samples are right\n")
+    path.write_text("\n".join(",".join([row[1], "7", *row[2:], row[0]]) for row in rows).replace("7", "id", 1))
+    found = done("predict", tmp_path / "run", path)
+    assert found.stdout == wanted.stdout
+    assert found.stderr == f"{path}: ignored columns that the training had not: id\n{wanted.stderr}"
+
+
+def test_one_photo_is_enough_to_predict_and_to_embed(photos, tmp_path):
+    run, photo = tmp_path / "run", photos / "plain" / "05.png"
+    (photos / "plain" / "notes.txt").write_text("ours")
+    result = done("train", photos, "--size", 10, "--output", run, *QUICK)
+    left_out = f"left out 1 entry beside the images: {photos / 'plain' / 'notes.txt'} (ending .txt)"
+    assert result.stderr.splitlines()[0] == left_out
+    (row,) = csv.DictReader(io.StringIO(done("predict", run, photo).stdout))
+    assert (row["sample"], row["predicted"]) == ("05.png", "plain")
+    done("embed", run, photo, "--output", tmp_path / "f.npz")
+    with np.load(tmp_path / "f.npz") as arrays:
+        assert arrays["names"].tolist() == ["05.png"]
+
+
+def test_features_are_written_as_a_table_or_as_arrays(table, tmp_path):
+    run, bare = tmp_path / "run", tmp_path / "bare.csv"
+    done("train", table, "--label", "species", *QUICK, "--output", run)
+    bare.write_text("\n".join(",".join(np.delete(line.split(";"), 1)) for line in table.read_text().split()))
+    done("embed", run, table, "--output", tmp_path / "f.npz")
+    done("embed", run, table, "--output", tmp_path / "f.csv")
+    done("embed", run, bare, "--output", tmp_path / "bare.CSV")
+    with np.load(tmp_path / "f.npz") as arrays:
+        features, classes = arrays["features"], arrays["classes"][arrays["y"]].tolist()
+    head, *rows = csv.reader((tmp_path / "f.csv").open())
+    names = [f"f{i}" for i in range(256)]
+    assert head == ["sample", "label", *names]
+    assert [row[:2] for row in rows] == [[str(i), name] for i, name in enumerate(classes, 1)]
+    assert np.array_equal(np.array([row[2:] for row in rows], np.float32), features)
+    assert next(csv.reader((tmp_path / "bare.CSV").open())) == ["sample", *names]
+    assert refused("embed", tmp_path / "no run", table, "--output", tmp_path / "f.txt") == (
+        f"Invalid value for '--output': a file of features ends in .npz or .csv, got {tmp_path / 'f.txt'}."
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
@@ -308,6 +373,21 @@ def test_a_run_that_was_cut_goes_on_to_the_same_network(table, tmp_path, monkeyp
         ),
         ("a.npz", {"x": [[np.nan]], "y": [0]}, "{}: x has NaN or infinite values. Remove or fill them."),
         ("a.npz", {"x": np.zeros((0, 3)), "y": np.zeros(0, int)}, "{}: x has no samples."),
+        (
+            "a.npz",
+            {"x": np.zeros((4, 0, 3)), "y": [0, 1, 0, 1]},
+            "{}: x has samples without values: its shape is (4, 0, 3).",
+        ),
+        (
+            "a.npz",
+            {"x": np.eye(4) * 1e300, "y": [0, 1, 0, 1]},
+            "{}: x has values beyond 3.4e+38, the largest that a network can take. Scale them.",
+        ),
+        (
+            "a.npz",
+            {"x": np.ones((4, 3)), "y": [0, 1, 0, 1]},
+            "{}: all 4 samples are the same, so nothing can be learned from them.",
+        ),
     ],
 )
 def test_data_that_does_not_do(tmp_path, name, content, words):
@@ -420,15 +500,15 @@ EDITED = [
 def test_train_tells_a_network_that_was_edited(table, own_net, before, after):
     words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
     own_net(before)
-    first = done(*words).output
-    assert done(*words).output == first
+    first = done(*words).stdout
+    assert done(*words).stdout == first
     own_net(after)
     assert refused(*words) == (
         "run holds another run: its network mynets:small was another one. Choose another --output, or delete the "
         "folder."
     )
     own_net(before)
-    assert done(*words).output == first
+    assert done(*words).stdout == first
 
 
 def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
@@ -452,8 +532,8 @@ def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
 def test_a_network_that_draws_its_weights_elsewhere_is_known_by_its_shapes(table, own_net):
     words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
     own_net(BIASED.format(8, "random.random()"))
-    first = done(*words).output
-    assert done(*words).output == first
+    first = done(*words).stdout
+    assert done(*words).stdout == first
     own_net(BIASED.format(9, "random.random()"))
     assert "its network mynets:small was another one" in refused(*words)
 
@@ -514,6 +594,104 @@ def test_a_method_that_diverges_has_a_row_that_says_so_and_the_others_go_on(tabl
     assert "<td>diverged</td>" in (tmp_path / "report.html").read_text().replace(' class="number"', "")
 
 
+def test_a_network_without_dropout_is_compared_without_it(table, own_net):
+    own_net("nn.Sequential(nn.Flatten(), nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, c))")
+    words = ["compare", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--layer", "2"]
+    words += ["--splits", 1, "--format", "json"]
+    result = done(*words, "--methods", "none,dropout,ldmnet")
+    assert [row["method"] for row in json.loads(result.stdout)] == ["none", "ldmnet"]
+    assert result.stderr.splitlines()[0] == "dropout: left out, the network has no nn.Dropout layer"
+    assert len(Path("comparison/records.jsonl").read_text().splitlines()) == 2
+    result = invoke(*words, "--methods", "dropout")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == "Error: the method is DropOut but the model has no nn.Dropout layer."
+    own_net("mlp(d, c, (8,))")
+    words[words.index("2")] = "features"
+    assert "left out" not in done(*words, "--methods", "none,dropout").stderr
+
+
+LOST = "the training loss is 1.2, above chance. Lower lr."
+
+
+@pytest.fixture
+def ending_badly(monkeypatch):
+    """A fit that ends badly for some methods, and warns of something else on the way."""
+    plain, methods = userfits.fit, []
+
+    def fit(*args, method, **options):
+        for _ in range(2):
+            warnings.warn("the solver  was\nslow", UserWarning, stacklevel=1)
+        found = plain(*args, method=method, **options)
+        if method.name in methods:
+            warnings.warn(LOST, BadEndWarning, stacklevel=1)
+        return found
+
+    monkeypatch.setattr(userfits, "fit", fit)
+    return methods
+
+
+def test_a_run_that_ends_badly_is_written_and_has_exit_code_1(table, tmp_path, ending_badly):
+    words = ["train", table, "--label", "species", *QUICK, "--output", tmp_path / "run"]
+    ending_badly.append("ldmnet")
+    result = invoke(*words)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("trained mlp on 60 samples")
+    assert [line for line in result.stderr.splitlines() if " epoch " not in line] == [
+        "warning: the solver was slow",
+        f"the run ended badly: {LOST}",
+    ]
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert saved["result"]["ended_badly"] == [LOST]
+    assert done("predict", tmp_path / "run", table).stdout.count("\n") == 61
+    again = invoke(*words)  # it is done, and still no good
+    assert (again.exit_code, again.stderr) == (1, f"the run ended badly: {LOST}\n")
+    well = done(*words[:-1], tmp_path / "well", "--method", "none")
+    assert "ended badly" not in well.output
+    assert "ended_badly" not in json.loads((tmp_path / "well" / "run.json").read_text())["result"]
+
+
+@pytest.mark.parametrize(
+    ("badly", "code"), [(["ldmnet"], 1), (["none"], 0), (["none", "ldmnet"], 1), (["none", "dropout"], 0), ([], 0)]
+)
+def test_rows_that_ended_badly_are_marked(table, tmp_path, ending_badly, badly, code):
+    ending_badly += badly
+    words = ["compare", table, "--label", "species", *QUICK, "--splits", 2, "--output", tmp_path]
+    words += ["--methods", "none,dropout,ldmnet"]
+    result = invoke(*words)
+    assert result.exit_code == code
+    told = [line for line in result.stderr.splitlines() if "badly" in line]
+    assert sorted(told) == sorted(f"split {i}: {method} ended badly: {LOST}" for i in (1, 2) for method in badly)
+    assert result.stderr.count("warning: the solver was slow\n") == 1
+    table_lines = result.stdout.splitlines()
+    marked = [line.split(" | ")[0].removeprefix("| ") for line in table_lines[2:5]]
+    assert marked == [method + " *" * (method in badly) for method in ("none", "dropout", "ldmnet")]
+    footnote = ["", "* ended badly: " + ", ".join(f"{method} on 2 of 2 splits" for method in badly)] if badly else []
+    assert table_lines[5:] == footnote
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [r["method"] for r in records if r.get("ended_badly") == [LOST]] == badly * 2
+    again = invoke(*words, "--format", "csv")  # from the records
+    assert (again.exit_code, again.stderr.splitlines()) == (code, told)
+    head, *rows = csv.reader(io.StringIO(again.stdout))
+    assert ("ended badly" in head) == bool(badly)
+    if badly:
+        assert {row[0]: row[-1] for row in rows} == {
+            m: "2" if m in badly else "0" for m in ("none", "dropout", "ldmnet")
+        }
+
+
+def test_a_comparison_whose_rows_all_ended_badly_has_exit_code_1(table, tmp_path, ending_badly):
+    ending_badly += ["none", "dropout"]
+    words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path]
+    assert invoke(*words, "--methods", "none,dropout").exit_code == 1
+    assert invoke(*words, "--methods", "none,weight_decay").exit_code == 0
+    pytest.importorskip("plotly", reason="the extra report is not installed")
+    done("report", tmp_path, "--output", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "DropOut *<" in page
+    assert "Weight decay *<" not in page
+    assert "Rows with * ended badly on one split or more" in page
+
+
 def test_a_mean_over_the_splits_that_went_well_is_not_shown():
     records = [
         {"method": method, "split": split, "accuracy": accuracy, "n_train": 70, "n_test": 30}
@@ -531,6 +709,19 @@ def test_a_mean_over_the_splits_that_went_well_is_not_shown():
     lines = format_comparison([none, dropout, ldmnet], "csv").splitlines()
     assert lines[1] == "none,diverged,3,,"
     assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  |"
+
+
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_a_run_of_many_that_takes_long_tells_of_its_epochs(table, tmp_path, monkeypatch, command):
+    if command == "tune":
+        pytest.importorskip("optuna", reason="the extra tune is not installed")
+    monkeypatch.setattr("ldmnet.cli.yourdata.LONG", 0)
+    words = [command, table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path]
+    told = done(*words, *(["--methods", "none"] if command == "compare" else ["--trials", 1])).stderr.splitlines()
+    title = "none" if command == "compare" else "trial 1"
+    assert [line.split(" loss ")[0] for line in told if " epoch " in line] == [
+        f"{title}: epoch {i}/4" for i in range(1, 5)
+    ]
 
 
 def test_compare_runs_only_what_is_new(table, tmp_path):
@@ -556,7 +747,8 @@ def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
 def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_path):
     words = [table, "--label", "species", *QUICK]
     train = ["train", *words, "--output", tmp_path / "run"]
-    assert done(*train, "--no-snapshots").stderr == ""
+    told = done(*train, "--no-snapshots").stderr.splitlines()
+    assert [line.split(" loss ")[0] for line in told] == [f"ldmnet: epoch {i}/4" for i in range(1, 5)]
     assert done(*train).stderr == (
         "no snapshots of this run were kept when it was trained: train into another --output to get them\n"
     )
@@ -604,7 +796,7 @@ def test_tune_never_sees_what_train_tests_on(table, tmp_path, monkeypatch, seed)
     from ldmnet.records import tuning
 
     samples, seen = read_samples(table, label="species"), []
-    monkeypatch.setattr(tuning, "_validated", lambda part, chosen: seen.append((part, chosen)) or 0.5)
+    monkeypatch.setattr(tuning, "_validated", lambda part, chosen, _: seen.append((part, chosen)) or 0.5)
     given = UserSettings(test_share=0.3, seed=seed)
     found = tuning.tune_strengths(samples, given, trials=1, splits=3, storage=tmp_path / "s.db", test_share=0.25)
     _, tested = share_split(samples.labels, 0.25, seed, samples.class_names)
@@ -649,7 +841,7 @@ def test_a_search_that_was_cut_tries_the_rule_and_nothing_twice(table, tmp_path,
     monkeypatch.setattr(tuning, "_validated", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         tune(samples, settings, 3, tmp_path / "study.db")
-    monkeypatch.setattr(tuning, "_validated", lambda _, chosen: 1 / (1 + chosen.mu))
+    monkeypatch.setattr(tuning, "_validated", lambda _, chosen, __: 1 / (1 + chosen.mu))
     tune(samples, settings, 3, tmp_path / "study.db")
     found = tune(samples, settings, 6, tmp_path / "study.db")
     study = optuna.load_study(study_name="ldmnet", storage=f"sqlite:///{tmp_path / 'study.db'}")

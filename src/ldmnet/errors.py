@@ -31,6 +31,10 @@ class NumericalWarning(UserWarning):
     """The linear solve ended early: the result is usable, but read the remedy."""
 
 
+class BadEndWarning(UserWarning):
+    """A run ended badly: training loss above chance, constant features, or one class predicted for all."""
+
+
 def missing_extra(package: str, extra: str) -> MissingExtraError:
     """The error that names a missing optional package and the line that installs it."""
     return MissingExtraError(f"{package} is not installed. Install it with: pip install 'ldmnet[{extra}]'")

@@ -1,4 +1,6 @@
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 
 from clouds import cloud
 from ldmnet import Method, StateError, TrainSettings, fit
+from ldmnet.files import write_atomically
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.training import checkpoint as module
 from ldmnet.training.checkpoint import KEYS, check_settings, read_checkpoint, save_checkpoint, save_weights
@@ -234,6 +237,37 @@ def test_weights_are_written_as_safetensors(tmp_path):
     loaded = load_file(path)
     assert set(loaded) == set(model.state_dict())
     assert all(torch.equal(loaded[name], value) for name, value in model.state_dict().items())
+
+
+def test_weights_that_cannot_be_written_leave_the_old_ones_whole(tmp_path, monkeypatch):
+    path = tmp_path / "weights.safetensors"
+    save_weights(network(), path)
+    whole = path.read_bytes()
+
+    def fails(weights, place):
+        Path(place).write_bytes(b"half a file")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(module, "save_file", fails)
+    with pytest.raises(OSError, match="no space left"):
+        save_weights(network(), path)
+    assert path.read_bytes() == whole
+    assert [p.name for p in tmp_path.iterdir()] == ["weights.safetensors"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_what_is_written_has_the_permissions_of_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        save_weights(network(), tmp_path / "weights.safetensors")
+        save_checkpoint(tmp_path / "run.pt", state())
+        write_atomically(tmp_path / "run.json", "{}")
+    finally:
+        os.umask(before)
+    assert {p.name: oct(p.stat().st_mode & 0o777) for p in tmp_path.iterdir()} == dict.fromkeys(
+        ("weights.safetensors", "run.pt", "run.json"), oct(mode)
+    )
 
 
 def test_seconds_before_a_cut_are_counted(tmp_path):

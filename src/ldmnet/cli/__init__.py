@@ -32,23 +32,24 @@ def main() -> None:
     keep_freed_memory()
 
 
-COMMANDS = (
-    demo,
-    reproduce,
-    study,
-    table,
-    parts,
-    figure,
-    faces,
-    describe,
-    train,
-    predict,
-    embed,
-    compare,
-    tune,
-    export,
-    report,
-    completion,
-)
-for command in COMMANDS:
+COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 characters
+    demo: "Train five methods on 500 digits and write a report of it.",
+    reproduce: "Run the cells of one of the paper's tables.",
+    study: "Vary what the paper leaves unsaid, one thing at a time.",
+    table: "Print a table from the records.",
+    parts: "Split LDMNet's gain in two: the pull's part and the graph's.",
+    figure: "Draw one of the paper's figures.",
+    faces: "Match people across two modalities and compare the methods.",
+    describe: "Turn images of faces into descriptors, for faces.",
+    train: "Train a network on your images, table or arrays.",
+    predict: "Write the class and probabilities of each sample.",
+    embed: "Write the features of each sample.",
+    compare: "Compare the methods on your data over repeated splits.",
+    tune: "Choose mu and lambda_tilde for your data.",
+    export: "Write a trained network as an ONNX or TorchScript file.",
+    report: "Write one HTML page about runs.",
+    completion: "Print the script that completes words with the tab key.",
+}
+for command, words in COMMANDS.items():
+    command.short_help = words
     main.add_command(command)

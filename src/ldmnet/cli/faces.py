@@ -238,10 +238,10 @@ def describe(source: str, output: Path, data_dir: str | None) -> None:
 
     from ldmnet.data.faces import load_match_table, read_match_npz, save_match_npz
     from ldmnet.errors import DataError
+    from ldmnet.files import written_whole
     from ldmnet.matching.descriptors import DlibDescriptor
     from ldmnet.matching.embeddings import extract
     from ldmnet.paper.faces import TABLES
-    from ldmnet.records.files import written_whole
 
     if output.suffix != ".npz":
         raise click.BadParameter(f"--output must end in .npz, got {output}.")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -17,8 +19,24 @@ class RefusalError(click.ClickException):
     exit_code = 2
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as plain lines, each once, without the place in our code that they come from."""
+    told: set[str] = set()
+
+    def tell(message: Warning | str, *where: object, **more: object) -> None:
+        words = " ".join(str(message).split())
+        if words not in told:
+            told.add(words)
+            click.echo(f"warning: {words}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield
+
+
 class Sentences(click.Group):
-    """A group whose errors are sentences, not tracebacks."""
+    """A group whose errors and warnings are sentences, not tracebacks and places in the code."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a subcommand; an error of ours, or of a file, ends it with its words.
@@ -26,7 +44,8 @@ class Sentences(click.Group):
         The exit code is 2 where the input is at fault and 1 where training is: it diverged.
         """
         try:
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
         except DivergenceError as error:
             raise click.ClickException(str(error)) from error
         except LDMNetError as error:
@@ -37,21 +56,24 @@ class Sentences(click.Group):
             raise RefusalError(f"{error.filename}: {error.strerror}.") from error
 
 
-class _Picture(click.Path):
-    """A file to draw to, of a kind that can be drawn."""
+class _Written(click.Path):
+    """A file to write, of a kind that can be written, told by its ending."""
 
-    ENDINGS = (".png", ".pdf", ".svg", ".jpg")
+    def __init__(self, what: str, *endings: str) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+        self.what, self.endings = what, endings
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(str(super().convert(value, param, ctx)))  # type: ignore[arg-type]
-        if path.suffix.lower() not in self.ENDINGS:
+        if path.suffix.lower() not in self.endings:
             self.fail(
-                f"a picture ends in {', '.join(self.ENDINGS[:-1])} or {self.ENDINGS[-1]}, got {path}.", param, ctx
+                f"{self.what} ends in {', '.join(self.endings[:-1])} or {self.endings[-1]}, got {path}.", param, ctx
             )
         return path
 
 
-PICTURE = _Picture(path_type=Path, dir_okay=False)
+PICTURE = _Written("a picture", ".png", ".pdf", ".svg", ".jpg")
+FEATURES = _Written("a file of features", ".npz", ".csv")
 
 
 def examples(*lines: str) -> str:

@@ -10,7 +10,7 @@ import click
 
 from ldmnet.cli.completion import one_of
 from ldmnet.data.readers import listed_faults
-from ldmnet.data.userdata import Samples
+from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.userfits import Reading, UserSettings, read_for_net
 
@@ -74,8 +74,10 @@ method_options = together(
 )
 
 
-def tell_skipped(samples: Samples) -> None:
-    """Name and count the images that were left out because they cannot be read."""
+def tell_reading(samples: Samples) -> None:
+    """Say what was left out because it cannot be read, and what was read otherwise than one may think."""
+    for note in samples.notes:
+        click.echo(note, err=True)
     if samples.skipped:
         n = len(samples.skipped)
         words = f"skipped {n} of {n + len(samples.x)} images that cannot be read: {listed_faults(samples.skipped, 20)}"
@@ -87,5 +89,9 @@ def prepared(
 ) -> tuple[Samples, Reading, UserSettings]:
     """The samples, how they were read, and the settings with the network that fits them."""
     samples, net, reading = read_for_net(data, net, Reading(label, size, grey))
-    tell_skipped(samples)
+    tell_reading(samples)
+    if label is None and data.is_file() and data.suffix.lower() in TABLES:
+        where = "the last (guessed; the table has no header)"
+        named = f"{samples.label} (guessed; --label to choose another)"
+        click.echo(f"label column: {where if samples.label is None else named}", err=True)
     return samples, reading, UserSettings(net=net, **settings)

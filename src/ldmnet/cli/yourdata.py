@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import click
 from rich.console import Console
 
 from ldmnet.cli.completion import some_of
-from ldmnet.cli.options import comma_list, examples
-from ldmnet.cli.runoptions import data_options, method_options, prepared, tell_skipped, training_options
+from ldmnet.cli.options import FEATURES, comma_list, examples
+from ldmnet.cli.runoptions import data_options, method_options, prepared, tell_reading, training_options
 from ldmnet.records.userfits import UserSettings
 from ldmnet.training.methods import METHODS
 
@@ -24,6 +25,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 SNAPSHOTS = click.option(
     "--snapshots/--no-snapshots", default=True, show_default=True, help="Keep features at ten epochs, for a report."
 )
+LONG = 60  # seconds after which a run of a comparison or of a search tells of its epochs
 OWN_NET = click.option("--net", default=None, help="Repeat the run's network if it is your own code.")
 
 
@@ -48,7 +50,7 @@ OWN_NET = click.option("--net", default=None, help="Repeat the run's network if 
 def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **options: Any) -> None:
     """Train a network on DATA: an .npz file, a CSV table or a folder of images by class.
 
-    A run that was cut goes on when the same command is given again.
+    A run that was cut resumes when the same command is given again. The exit code is 1 if training ended badly.
     """
     from ldmnet.records.snapshots import FILE
     from ldmnet.records.userruns import train_run
@@ -78,6 +80,9 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     click.echo(f"the run is in {output}")
     if snapshots and not (output / FILE).exists():
         _tell_no_snapshots("this run", "train")
+    if badly := result.get("ended_badly"):
+        click.echo(f"the run ended badly: {' '.join(badly)}", err=True)
+        raise click.exceptions.Exit(1)
 
 
 @click.command(
@@ -93,52 +98,70 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 @click.option("--output", type=FILE, default=None, help="A CSV file.  [default: the screen]")
 def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None:
     """Write a class and the probability of every class for each sample of DATA, labelled or not."""
-    from ldmnet.records.files import write_atomically
+    from ldmnet.files import write_atomically
     from ldmnet.records.userruns import known_labels, load_run
     from ldmnet.training.features import sweep
 
     loaded = load_run(run, net)
     samples = loaded.read(data)
-    tell_skipped(samples)
+    tell_reading(samples)
     probabilities = sweep(loaded.model, loaded.standardize(samples.x)).double().softmax(1)
     best = probabilities.argmax(1)
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["sample", "predicted", *(f"p({name})" for name in loaded.class_names)])
-    for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True):
-        writer.writerow([name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)])
+    head = ["sample", "predicted", *(f"p({name})" for name in loaded.class_names)]
+    rows = [
+        [name, loaded.class_names[choice], *(f"{p:.6f}" for p in row)]
+        for name, choice, row in zip(samples.names, best.tolist(), probabilities.tolist(), strict=True)
+    ]
     if output is None:
-        click.echo(table.getvalue(), nl=False)
+        click.echo(_csv([head, *rows]), nl=False)
     else:
-        write_atomically(output, table.getvalue())
+        write_atomically(output, _csv([head, *rows]))
     labels = known_labels(samples, loaded.class_names)
     if labels is not None:
         right = float((labels == best).double().mean())
         click.echo(f"{100 * right:.2f} % of {len(labels)} labelled samples are right", err=True)
 
 
-@click.command(epilog=examples("ldmnet embed run photos --output features.npz"))
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    return table.getvalue()
+
+
+@click.command(
+    epilog=examples("ldmnet embed run photos --output features.npz", "ldmnet embed run table.csv --output features.csv")
+)
 @RUN
 @DATA
 @OWN_NET
-@click.option("--output", type=FILE, default="features.npz", show_default=True, help="An .npz file.")
+@click.option("--output", type=FEATURES, default="features.npz", show_default=True, help="An .npz or a CSV file.")
 def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
-    """Write the features of each sample of DATA: the arrays features, names and, where known, y and classes."""
+    """Write the features of each sample of DATA.
+
+    An .npz file has the arrays features, names and, where known, y and classes; a CSV table the columns sample, label
+    (where known), f0, f1 and so on.
+    """
     import numpy as np
 
-    from ldmnet.records.files import written_whole
+    from ldmnet.files import write_atomically, written_whole
     from ldmnet.records.userruns import load_run
     from ldmnet.training.features import sweep
 
     loaded = load_run(run, net)
     samples = loaded.read(data)
-    tell_skipped(samples)
+    tell_reading(samples)
     features = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer).numpy()
-    arrays = {"features": features, "names": np.array(samples.names)}
-    if samples.y is not None:
-        arrays |= {"y": samples.y.numpy(), "classes": np.array(samples.class_names)}
-    with written_whole(output) as path, path.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    if output.suffix.lower() == ".csv":
+        known = [] if samples.y is None else [[samples.class_names[i] for i in samples.y.tolist()]]
+        head = ["sample", *("label" for _ in known), *(f"f{i}" for i in range(features.shape[1]))]
+        rows = zip(samples.names, *known, *([f"{v:.9g}" for v in column] for column in features.T), strict=True)
+        write_atomically(output, _csv([head, *rows]))
+    else:
+        arrays = {"features": features, "names": np.array(samples.names)}
+        if samples.y is not None:
+            arrays |= {"y": samples.y.numpy(), "classes": np.array(samples.class_names)}
+        with written_whole(output) as path, path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
     click.echo(f"{features.shape[0]} samples of {features.shape[1]} features are in {output}")
 
 
@@ -173,25 +196,37 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
 @click.option("--output", type=FOLDER, default="comparison", show_default=True, help="Keeps records.jsonl.")
 @SNAPSHOTS
 def compare(
-    data: Path, methods: tuple[str, ...], splits: int, style: str, output: Path, snapshots: bool, **options: Any
+    data: Path,
+    methods: tuple[str, ...],
+    splits: int,
+    style: str,
+    output: Path,
+    snapshots: bool,
+    **options: Any,
 ) -> None:
     """Compare the methods on DATA over repeated splits, with a paired test against LDMNet.
 
-    Finished runs are kept in the output folder and skipped.
+    Finished runs are kept in the output folder and skipped. The exit code is 1 if LDMNet's training ended badly on any
+    split, or that of every method.
     """
-    from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison
+    from ldmnet.records.comparison import compare_methods, compared_rows, format_comparison, in_vain, without_dropout
     from ldmnet.records.snapshots import FILE
+    from ldmnet.training.progress import EpochLines
 
     samples, _, settings = prepared(data, **options)
     console = Console(stderr=True)
+    kept = without_dropout(methods, settings, samples)
+    if len(kept) < len(methods):
+        click.echo("dropout: left out, the network has no nn.Dropout layer", err=True)
 
-    def announce(method: str, split: int) -> None:
+    def announce(method: str, split: int) -> EpochLines:
         console.print(f"split {split + 1} of {splits}: {method}", highlight=False, markup=False)
+        return EpochLines(method, settings.training().epochs, after=LONG)
 
     records = compare_methods(
         samples,
         settings,
-        methods=methods,
+        methods=kept,
         splits=splits,
         records=output / "records.jsonl",
         on_run=announce,
@@ -200,11 +235,17 @@ def compare(
     for record in records:
         if "diverged" in record:
             click.echo(f"split {record['split'] + 1}: {record['method']} diverged: {record['diverged']}", err=True)
+        if "ended_badly" in record:
+            words = " ".join(record["ended_badly"])
+            click.echo(f"split {record['split'] + 1}: {record['method']} ended badly: {words}", err=True)
     first = [record for record in records if record["split"] == 0 and "diverged" not in record]
     bare = [record["method"] for record in first if not (output / "traces" / record["key"] / FILE).exists()]
     if snapshots and bare:
         _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
-    click.echo(format_comparison(compared_rows(records), style))
+    rows = compared_rows(records)
+    click.echo(format_comparison(rows, style))
+    if in_vain(rows):
+        raise click.exceptions.Exit(1)
 
 
 def _tell_no_snapshots(what: str, command: str) -> None:
@@ -260,6 +301,7 @@ def tune(
     What train tests on with the same --test-share and --seed takes no part.
     """
     from ldmnet.records.tuning import tune_strengths
+    from ldmnet.training.progress import EpochLines
 
     samples, _, settings = prepared(data, test_share=validation_share, **options)
     console = Console(stderr=True)
@@ -271,6 +313,7 @@ def tune(
         storage=output / "study.db",
         test_share=test_share,
         on_trial=lambda number, value: console.print(f"trial {number + 1}: {100 * value:.2f} %", highlight=False),
+        on_run=lambda number: EpochLines(f"trial {number + 1}", settings.training().epochs, after=LONG),
     )
     click.echo(
         f"best of {found.trials} trials: {100 * found.accuracy:.2f} % on validation data "

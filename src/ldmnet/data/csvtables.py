@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,16 @@ class Table:
         y: (n,) the labels as positions in `class_names`; None where there are none.
         class_names: sorted.
         columns: the names of the d columns; None without a header, or if one comes twice.
+        label: the name of the label column; None without a header or without labels.
+        ignored: the names of columns that are not read.
     """
 
     x: NDArray[np.float64]
     y: Labels | None
     class_names: list[str]
     columns: list[str] | None
+    label: str | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def read_csv(path: str | Path, label: str | None = None) -> tuple[NDArray[np.float64], Labels, list[str]]:
@@ -63,29 +67,33 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
 
     Args:
         path: the file.
-        label: as the other one was read with.
+        label: the other one's label column, where it had a name.
         width: how many columns of numbers the other has.
-        columns: their names. With them, columns are found by their names if the table has a header; else by place.
+        columns: their names. With them, columns are found by their names if the table has a header, and others are
+            ignored; else by place.
     """
     lines, separator, first = _lines(path)
     if columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width]))):
-        _check_names(first, path)
         lost = [name for name in columns if name not in first]
         if lost:
+            _check_names(first, path)
             raise DataError(
                 f"{path} lacks columns of the training: {', '.join(lost)}. It has the columns {', '.join(first)}."
             )
         others = [i for i, name in enumerate(first) if name not in columns]
-        if len(others) > 1:
-            strange = ", ".join(first[i] for i in others)
-            raise DataError(f"{path} has columns that the training had not: {strange}. At most the labels may be more.")
-        return _parse(lines, separator, first, len(first), others[0] if others else None, path, columns)
+        labels = [i for i in others if (first[i].lower() in LABEL_COLUMNS if label is None else first[i] == label)]
+        return _parse(lines, separator, first, len(first), labels[0] if labels else None, path, columns)
     if len(first) == width and label not in first:
         names = None if all(map(_is_number, first)) else first
         return _parse(lines, separator, names, width, None, path)
     if len(first) != width + 1:
         raise DataError(
             f"{path} has {len(first)} columns where there should be {width}, or {width + 1} with the labels."
+        )
+    if columns is not None:
+        raise DataError(
+            f"{path} has {len(first)} columns and no header, so it is not known which one holds the labels. "
+            "Give it the header of the training's table, or leave the labels out."
         )
     return read_table(path, label)
 
@@ -162,29 +170,38 @@ def _parse(
     path: str | Path,
     order: Sequence[str] | None = None,
 ) -> Table:
-    """The table below its header, without the label column, its columns in the order given."""
+    """The table below its header, without the label column; those of its columns that are in `order`, so ordered."""
     body = lines if names is None else lines[1:]
     if column is not None and (width < 2 or not body):
         raise DataError(f"{path} needs a column of labels, one or more of numbers, and at least one row of them.")
     if not body:
         raise DataError(f"{path} has no rows.")
-    values, classes = _numbers(body, separator, column, names or range(1, width + 1), path)
     kept = [i for i in range(width) if i != column]
     if names is not None and order is not None:
         kept = [names.index(name) for name in order]
+    unread = [i for i in range(width) if i not in kept and i != column]
+    values, classes = _numbers(body, separator, column, unread, names or range(1, width + 1), path)
     columns = None if names is None or len(set(names)) < len(names) else [names[i] for i in kept]
     x = np.ascontiguousarray(values[:, kept])
+    ignored = tuple(names[i] or f"column {i + 1}, which has no name" for i in unread) if names is not None else ()
     if column is None:
-        return Table(x, None, [], columns)
-    codes, class_names = _sorted_classes(classes, path)
-    return Table(x, codes[values[:, column].astype(np.int64)], class_names, columns)
+        return Table(x, None, [], columns, ignored=ignored)
+    codes, class_names = sorted_classes(classes, path)
+    label = None if names is None else names[column]
+    return Table(x, codes[values[:, column].astype(np.int64)], class_names, columns, label, ignored)
 
 
 def _numbers(
-    body: Sequence[str], separator: str, column: int | None, names: Sequence[object], path: str | Path
+    body: Sequence[str],
+    separator: str,
+    column: int | None,
+    unread: Sequence[int],
+    names: Sequence[object],
+    path: str | Path,
 ) -> tuple[NDArray[np.float64], list[str]]:
     """The rows, labels replaced by a code in order of appearance, and the labels in that order."""
     codes: dict[str, int] = {}
+    converters: dict[int | str, Callable[[str], float]] = {i: lambda _: 0.0 for i in unread}
 
     def code(cell: str) -> int:
         return codes.setdefault(cell.strip(), len(codes))
@@ -197,28 +214,28 @@ def _numbers(
             comments=None,
             quotechar='"',
             ndmin=2,
-            converters={} if column is None else {column: code},
+            converters=converters if column is None else {**converters, column: code},
             encoding="utf-8",
         )
     except ValueError as error:
-        raise DataError(f"{path}, {_first_fault(body, separator, column, names) or error}") from error
+        raise DataError(f"{path}, {_first_fault(body, separator, {column, *unread}, names) or error}") from error
     if table.shape[1] != len(names) or not (np.abs(table) <= LARGEST).all():
-        raise DataError(f"{path}, {_first_fault(body, separator, column, names)}")
+        raise DataError(f"{path}, {_first_fault(body, separator, {column, *unread}, names)}")
     return table, list(codes)
 
 
-def _first_fault(body: Sequence[str], separator: str, column: int | None, names: Sequence[object]) -> str:
+def _first_fault(body: Sequence[str], separator: str, words: Set[int | None], names: Sequence[object]) -> str:
     """Where and why the first bad row is bad; rows are counted from 1, without the header and blank lines."""
     for number, row in enumerate(csv.reader(body, delimiter=separator), 1):
         if len(row) != len(names):
             return f"row {number}: {len(row)} cells where there should be {len(names)}."
         for i, cell in enumerate(row):
-            if i != column and not (_is_number(cell) and abs(float(cell)) <= LARGEST):
+            if i not in words and not (_is_number(cell) and abs(float(cell)) <= LARGEST):
                 return f"row {number}: {cell!r} in column {names[i]} is not a finite number."
     return ""
 
 
-def _sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, list[str]]:
+def sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, list[str]]:
     """Each class's position among the sorted ones (by value if they are numbers), and the sorted names."""
     if "" in classes:
         raise DataError(f"{path} has rows without a label.")

@@ -6,6 +6,7 @@ int64 (n,). It trusts nothing in the file: no code in it is run, and a `DataErro
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import math
@@ -24,7 +25,10 @@ from ldmnet.errors import DataError, LDMNetError, missing_extra
 Labels = NDArray[np.int64]
 Images = NDArray[np.uint8]
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+COMMON_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+KNOWN = f"{', '.join(COMMON_SUFFIXES)} and the other images that Pillow opens"
+_NO_PICTURES = {"EPS", "PDF", "WMF", "MPEG", "BUFR", "GRIB", "HDF5", "IPTC"}  # need other programs, or are no pixels
+_UNSEEN = {"thumbs.db", "desktop.ini"}  # what file managers leave; hidden files are not seen either
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -80,7 +84,9 @@ def read_cifar_batch(path: str | Path) -> tuple[Images, Labels]:
         raise DataError(f"{path} is not a CIFAR-10 batch: it needs the entries data and labels, and has {found}.")
     if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
         raise DataError(f"{path}: data must be uint8 of shape (n, 3072), got {data.dtype} {data.shape}.")
-    return np.array(data.reshape(-1, 3, 32, 32), order="C"), _labels(np.asarray(labels), len(data), path, highest=9)
+    return np.array(data.reshape(-1, 3, 32, 32), order="C"), check_labels(
+        np.asarray(labels), len(data), path, highest=9
+    )
 
 
 class _ArrayUnpickler(pickle.Unpickler):
@@ -132,29 +138,53 @@ def read_svhn_mat(path: str | Path) -> tuple[Images, Labels]:
     pixels, labels = content["X"], np.asarray(content["y"]).reshape(-1)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[:3] != (32, 32, 3):
         raise DataError(f"{path}: X must be uint8 of shape (32, 32, 3, n), got {pixels.dtype} {pixels.shape}.")
-    checked = _labels(labels, pixels.shape[3], path, highest=10)
+    checked = check_labels(labels, pixels.shape[3], path, highest=10)
     return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), np.where(checked == 10, 0, checked)
 
 
 def read_npz(path: str | Path) -> tuple[NDArray[Any], Labels]:
-    """The arrays `x` (n, ...) and `y` (n,) of an .npz file."""
-    advice = "Save it with np.savez(path, x=x, y=y)."
+    """The arrays `x` (n, ...) and `y` (n,) of an .npz file, the labels as whole numbers."""
+    x, y = npz_arrays(path)
+    assert y is not None
+    return x, check_labels(y, len(x), path)
+
+
+def npz_arrays(path: str | Path, *, labelled: bool = True) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The arrays `x` (n, ...) and, which may be missing unless `labelled`, `y` of an .npz file, y as it is."""
+    advice = f"Save it with np.savez(path, x=x{', y=y' if labelled else ''})."
     try:
         content = np.load(path, allow_pickle=False)
-        arrays = {name: content[name] for name in ("x", "y") if name in content.files}
+        arrays = {name: content[name] for name in ("x",) if name in content.files}
+        if "y" in content.files:
+            arrays["y"] = _labels_of(content, path)
     except FileNotFoundError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    except DataError:
+        raise
     except Exception as error:  # not a zip, a damaged member, or Python objects inside
         raise DataError(f"{path} is not an .npz file of plain numbers, or is damaged. {advice}") from error
-    if len(arrays) < 2:
-        raise DataError(f"{path} needs the arrays x and y, and has {', '.join(content.files) or 'none'}. {advice}")
-    x, y = arrays["x"], arrays["y"]
+    missing = [name for name in ("x", "y")[: 1 + labelled] if name not in arrays]
+    if missing:
+        needs = "the arrays x and y" if labelled else "the array x"
+        raise DataError(f"{path} needs {needs}, and has {', '.join(content.files) or 'none'}. {advice}")
+    x = arrays["x"]
     if x.dtype.kind not in "biuf" or x.ndim < 2:
         raise DataError(f"{path}: x must be numbers of shape (n, ...), got {x.dtype} {x.shape}.")
-    return x, _labels(y, len(x), path)
+    return x, arrays.get("y")
 
 
-def _labels(labels: NDArray[Any], n: int, path: str | Path, highest: int | None = None) -> Labels:
+def _labels_of(content: Any, path: str | Path) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = content["y"]
+    except ValueError as error:  # as pandas gives them
+        raise DataError(
+            f"{path}: y holds Python objects, which could be code and are not loaded. Save names of classes as text: "
+            "np.savez(path, x=x, y=y.astype(str))."
+        ) from error
+    return found
+
+
+def check_labels(labels: NDArray[Any], n: int, path: str | Path, highest: int | None = None) -> Labels:
     """Labels as int64, checked: whole numbers from 0, one for each of the n samples."""
     if labels.shape != (n,):
         raise DataError(f"{path}: there are {n:,} samples but the labels have shape {labels.shape}.")
@@ -196,13 +226,35 @@ def images_by_class(path: str | Path) -> dict[str, list[Path]]:
     by_class = {folder.name: images_in(folder) for folder in folders}
     empty = [name for name, files in by_class.items() if not files]
     if empty:
-        raise DataError(f"{path}: no images in {', '.join(empty)}. Known are {', '.join(IMAGE_SUFFIXES)}.")
+        raise DataError(f"{path}: no images in {', '.join(empty)}. Known are {KNOWN}.")
     return by_class
+
+
+@functools.cache
+def image_suffixes() -> frozenset[str]:
+    """The endings of the images that the installed Pillow opens; the common ones where there is no Pillow."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return frozenset(COMMON_SUFFIXES)
+    known = Image.registered_extensions()  # this loads Pillow's formats, those of Image.OPEN too
+    return frozenset(end for end, kind in known.items() if kind in Image.OPEN and kind not in _NO_PICTURES)
+
+
+def is_image(file: Path) -> bool:
+    """Whether a file is an image by its name; hidden files, such as macOS' ._photo.jpg, are none."""
+    return file.suffix.lower() in image_suffixes() and not file.name.startswith(".") and not file.is_dir()
 
 
 def images_in(folder: Path) -> list[Path]:
     """A folder's image files, told by their names, sorted."""
-    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_SUFFIXES]
+    return [file for file in sorted(folder.iterdir()) if is_image(file)]
+
+
+def beside_images(folder: Path) -> dict[Path, str]:
+    """What else is in a folder of images, with why it is not read; hidden and the system's own files aside."""
+    others = (p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and p.name.lower() not in _UNSEEN)
+    return {p: "a folder" if p.is_dir() else f"ending {p.suffix or 'none'}" for p in others if not is_image(p)}
 
 
 def read_images(files: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Images:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ldmnet.data.readers import read_bytes, read_cifar_batch, read_idx, read_svhn_mat
 from ldmnet.errors import DataError, InputError, missing_extra
+from ldmnet.files import written_whole
 
 ENVIRONMENT = "LDMNET_DATA"
 NAMES = ("digits5k", "mnist", "svhn", "cifar10")
@@ -270,10 +271,8 @@ def _unpack(archive: Path, folder: Path, files: dict[str, str]) -> None:
                 content = tar.extractfile(f"{folder.name}/{file}")
                 if content is None:
                     raise DataError(f"{archive}: {folder.name}/{file} is not a plain file.")
-                partial = folder / f".{file}.{os.getpid()}"
-                with content, partial.open("wb") as out:
+                with content, written_whole(folder / file) as place, place.open("wb") as out:
                     shutil.copyfileobj(content, out)
-                os.replace(partial, folder / file)
     except (KeyError, EOFError, OSError, tarfile.TarError) as error:
         raise DataError(f"{archive} cannot be unpacked: {error}. Delete it and try again.") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldmnet.data.csvtables import read_table, read_table_like
+from ldmnet.data.csvtables import LARGEST, read_table, read_table_like, sorted_classes
 from ldmnet.data.readers import (
-    IMAGE_SUFFIXES,
+    KNOWN,
+    beside_images,
+    check_labels,
     images_by_class,
     images_in,
+    is_image,
     listed_faults,
-    read_npz,
+    npz_arrays,
     readable_images,
 )
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
 
+TABLES = (".csv", ".tsv", ".txt")
+CHANNELS = (1, 3, 4)  # that an image may have
 KINDS = "an .npz file, a CSV table or a folder with one folder of images a class"
 
 
@@ -38,6 +43,8 @@ class Samples:
         names: of each sample: its file, or its row counted from 1.
         skipped: why, by file, of images that could not be read and are left out.
         columns: the names of a table's columns; None without a header.
+        label: the name of a table's label column; None without a header.
+        notes: sentences about what was read otherwise than one may think, or not read.
     """
 
     x: Tensor
@@ -46,6 +53,8 @@ class Samples:
     names: list[str]
     skipped: dict[Path, str] = field(default_factory=dict)
     columns: list[str] | None = None
+    label: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> Tensor:
@@ -64,7 +73,7 @@ def read_samples(
     shape: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Samples:
-    """Read .npz, CSV or a folder of images.
+    """Read .npz, CSV, a folder of images or, where labels may be missing, one image.
 
     Args:
         path: the file or folder.
@@ -72,7 +81,7 @@ def read_samples(
         size: resize images to (height, width), or to a square.
         grey: read images with one channel.
         shape: of the samples that a network was trained on. With it the labels may be missing: an .npz without y, a
-            table without the label column, a folder with the images in it.
+            table without the label column, a folder with the images in it, an image.
         columns: the names of the columns that a network was trained on, if they had names.
 
     Raises:
@@ -84,18 +93,24 @@ def read_samples(
     if path.is_dir():
         samples = _images(path, size, grey, labelled=shape is None)
     elif path.suffix.lower() == ".npz":
-        samples = _arrays(path, labelled=shape is None)
-    elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        samples = _arrays(path, shape)
+    elif path.suffix.lower() in TABLES:
         samples = _table(path, label, shape, columns)
+    elif shape is not None and is_image(path):
+        samples = _images(path, size, grey, labelled=False)
     else:
         raise DataError(f"{path} is neither {KINDS.replace(' or ', ' nor ')}.")
     if not torch.isfinite(samples.x).all():
         raise DataError(f"{path}: x has NaN or infinite values. Remove or fill them.")
+    if samples.x.is_floating_point() and samples.x.abs().max() > LARGEST:
+        raise DataError(f"{path}: x has values beyond {LARGEST:.2g}, the largest that a network can take. Scale them.")
     if shape is not None and tuple(samples.x.shape[1:]) != tuple(shape):
         given = tuple(samples.x.shape[1:])
         raise DataError(f"{path}: a sample has shape {given} but in training it had {tuple(shape)}.")
     if shape is None and len(samples.class_names) < 2:
         raise DataError(f"{path} has one class only, {samples.class_names[0]!r}. A classifier needs two or more.")
+    if shape is None and bool((samples.x == samples.x[:1]).all()):
+        raise DataError(f"{path}: all {len(samples.x)} samples are the same, so nothing can be learned from them.")
     return samples
 
 
@@ -157,11 +172,11 @@ class Standardize:
 
 
 def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, labelled: bool) -> Samples:
-    """A folder's images; those that cannot be read are left out, but every class needs one."""
+    """A folder's images, or one; those that cannot be read are left out, but every class needs one."""
     side = (size, size) if isinstance(size, int) else size
-    loose = [] if labelled else images_in(path)
+    loose = [path] if path.is_file() else [] if labelled else images_in(path)
     if not labelled and not loose and not any(inside.is_dir() for inside in path.iterdir()):
-        raise DataError(f"{path} holds no images and no folders of images. Known are {', '.join(IMAGE_SUFFIXES)}.")
+        raise DataError(f"{path} holds no images and no folders of images. Known are {KNOWN}.")
     by_class = {} if loose else images_by_class(path)
     files = loose or [file for inside in by_class.values() for file in inside]
     pixels, skipped = readable_images(files, side, grey)
@@ -170,26 +185,33 @@ def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, label
     if not good or lost:
         where = f"{path}: no image of {', '.join(lost)}" if lost and good else f"{path}: no image"
         raise DataError(f"{where} can be read: {listed_faults(skipped)}.")
+    notes = _left_out(path, by_class)
     if loose:
-        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in good], skipped)
+        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in good], skipped, notes=notes)
     class_names = list(by_class)
     y = torch.tensor([class_names.index(file.parent.name) for file in good])
-    return Samples(torch.from_numpy(pixels), y, class_names, [f"{f.parent.name}/{f.name}" for f in good], skipped)
+    names = [f"{file.parent.name}/{file.name}" for file in good]
+    return Samples(torch.from_numpy(pixels), y, class_names, names, skipped, notes=notes)
 
 
-def _arrays(path: Path, *, labelled: bool) -> Samples:
-    y: NDArray[Any] | None = None
-    if labelled or "y" in _members(path):
-        x, y = read_npz(path)
-    else:
-        with np.load(path, allow_pickle=False) as content:
-            if "x" not in content.files:
-                raise DataError(f"{path} needs the array x, and has {', '.join(content.files) or 'none'}.")
-            x = content["x"]
-        if x.dtype.kind not in "biuf" or x.ndim < 2:
-            raise DataError(f"{path}: x must be numbers of shape (n, ...), got {x.dtype} {x.shape}.")
-    if len(x) == 0:
-        raise DataError(f"{path}: x has no samples.")
+def _left_out(path: Path, by_class: Iterable[str]) -> tuple[str, ...]:
+    """One sentence about what is beside the images and not read; none where there is nothing."""
+    folders = [path / name for name in by_class]
+    others = {
+        file: why for folder in folders or [path] if folder.is_dir() for file, why in beside_images(folder).items()
+    }
+    if folders:
+        others |= dict.fromkeys(images_in(path), "in no class's folder")
+    count = "1 entry" if len(others) == 1 else f"{len(others)} entries"
+    return (f"left out {count} beside the images: {listed_faults(others)}",) if others else ()
+
+
+def _arrays(path: Path, shape: Sequence[int] | None) -> Samples:
+    x, y = npz_arrays(path, labelled=shape is None)
+    if x.size == 0:
+        fault = "no samples" if len(x) == 0 else f"samples without values: its shape is {x.shape}"
+        raise DataError(f"{path}: x has {fault}.")
+    x, notes = _channels_first(x, path, shape)
     if x.ndim == 3:
         x = x[:, None]
     if x.dtype != np.uint8 or x.ndim != 4:
@@ -197,17 +219,38 @@ def _arrays(path: Path, *, labelled: bool) -> Samples:
     values = torch.from_numpy(np.ascontiguousarray(x))
     names = [str(i) for i in range(1, len(x) + 1)]
     if y is None:
-        return Samples(values, None, [], names)
-    classes, codes = np.unique(y, return_inverse=True)
-    return Samples(values, torch.from_numpy(codes.astype(np.int64)), [str(c) for c in classes], names)
+        return Samples(values, None, [], names, notes=notes)
+    codes, class_names = _classes(y, len(x), path)
+    return Samples(values, codes, class_names, names, notes=notes)
 
 
-def _members(path: Path) -> list[str]:
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            return list(content.files)
-    except Exception:  # read_npz says what is wrong with it
-        return ["y"]
+def _channels_first(x: NDArray[Any], path: Path, shape: Sequence[int] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Images as (n, channels, height, width), with a sentence if they were not, or may not have been."""
+    if x.ndim != 4 or x.shape[3] not in CHANNELS or (shape is not None and x.shape[1:] == tuple(shape)):
+        return x, ()
+    _, first, middle, last = x.shape
+    given = f"{path}: x of shape {x.shape} is read as images of"
+    if first not in CHANNELS and last < min(first, middle):
+        return x.transpose(0, 3, 1, 2), (f"{given} {first} x {middle} pixels with the channels last",)
+    if first in CHANNELS:
+        return x, (f"{given} {middle} x {last} pixels with the channels first; transpose them if they are last",)
+    return x, ()
+
+
+def _classes(y: NDArray[Any], n: int, path: Path) -> tuple[Tensor, list[str]]:
+    """Labels as positions in the names of the classes, which are whole numbers, text, bytes or bool."""
+    if y.dtype.kind in "US" and y.shape == (n,):
+        try:
+            text = y.astype(np.str_) if y.dtype.kind == "U" else np.char.decode(y, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: the labels are bytes that are not text in UTF-8: {error.object!r}.") from error
+        unique, codes = np.unique(text, return_inverse=True)
+        order, class_names = sorted_classes(unique.tolist(), path)
+        return torch.from_numpy(order[codes]), class_names
+    classes, codes = np.unique(
+        y if y.dtype.kind == "b" and y.shape == (n,) else check_labels(y, n, path), return_inverse=True
+    )
+    return torch.from_numpy(codes.astype(np.int64)), [str(c) for c in classes]
 
 
 def _table(path: Path, label: str | None, shape: Sequence[int] | None, columns: Sequence[str] | None) -> Samples:
@@ -217,4 +260,13 @@ def _table(path: Path, label: str | None, shape: Sequence[int] | None, columns: 
         table = read_table(path, label)
     y = None if table.y is None else torch.from_numpy(table.y)
     names = [str(i) for i in range(1, len(table.x) + 1)]
-    return Samples(torch.from_numpy(table.x), y, table.class_names, names, columns=table.columns)
+    told = f"{path}: ignored columns that the training had not: {', '.join(table.ignored)}"
+    return Samples(
+        torch.from_numpy(table.x),
+        y,
+        table.class_names,
+        names,
+        columns=table.columns,
+        label=table.label,
+        notes=(told,) if table.ignored else (),
+    )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ldmnet.data.modalities import MatchTable, read_npz_arrays, standardised
-from ldmnet.data.readers import IMAGE_SUFFIXES, read_images
+from ldmnet.data.readers import is_image, read_images
 from ldmnet.errors import DataError, InputError
 from ldmnet.matching.protocols import Fold
 
@@ -154,7 +154,7 @@ def _images_in(folder: Path) -> dict[str, Path]:
     """A folder's images by name without extension."""
     if not folder.is_dir():
         return {}
-    return {file.stem: file for file in sorted(folder.iterdir()) if file.suffix.lower() in IMAGE_SUFFIXES}
+    return {file.stem: file for file in sorted(folder.iterdir()) if is_image(file)}
 
 
 def _features(path: str | Path, keys: Sequence[str]) -> Tensor:

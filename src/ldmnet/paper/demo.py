@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ldmnet.errors import DataError, StateError
+from ldmnet.files import write_atomically
 from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
 from ldmnet.records.figures import TITLES, feature_figure
-from ldmnet.records.files import write_atomically
 from ldmnet.records.runs import Record, describe, read_records, train_once, training_data
 from ldmnet.training.features import sweep
 from ldmnet.training.progress import EpochBar

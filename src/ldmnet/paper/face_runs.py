@@ -15,12 +15,12 @@ import torch
 
 from ldmnet.data.faces import load_match_table, read_match_npz
 from ldmnet.data.modalities import MatchTable
+from ldmnet.files import write_atomically
 from ldmnet.matching.casia import read_casia
 from ldmnet.matching.embeddings import EmbeddingSettings, learn
 from ldmnet.matching.figures import scatter_points
 from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, thinned, validation_fold
-from ldmnet.records.files import write_atomically
 from ldmnet.records.runs import RECORD, Record, settings_hash, versions, why_diverged
 from ldmnet.training.progress import OnEpoch
 from ldmnet.training.settings import TrainSettings

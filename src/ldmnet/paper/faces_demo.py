@@ -53,7 +53,7 @@ def run_faces_demo(
         for split in range(splits):
             settings = MatchSettings(TABLE, split, embedding, threads=threads)
             table, fold = load_fold(settings)
-            with EpochBar(f"{row} {split + 1}/{splits}", settings.train.epochs, console) as bar:
+            with EpochBar(f"{row} {split + 1}/{splits}", settings.train.epochs, console, after=30) as bar:
                 found.append(
                     match_once(MatchRun(TABLE, row, settings, untuned_selection(row)), table, fold, on_epoch=bar)
                 )

@@ -14,11 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from torch import nn
+
 from ldmnet.data.userdata import Samples, share_split
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.fingerprints import fingerprint
+from ldmnet.records.endings import bad_ends
 from ldmnet.records.runs import Record, append_record, read_records
-from ldmnet.records.userfits import UserSettings, fit_split, own_network
+from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
 
@@ -38,6 +41,7 @@ class ComparedRow:
         gain: by how much LDMNet is better, mean over the splits both have; None for LDMNet itself, and where one of
             the two diverged.
         p: two-sided p-value of that difference, None where there is nothing to test.
+        ended_badly: on how many splits, see `ldmnet.errors.BadEndWarning`.
     """
 
     method: str
@@ -46,6 +50,16 @@ class ComparedRow:
     splits: int
     gain: float | None
     p: float | None
+    ended_badly: int = 0
+
+
+def without_dropout(methods: Sequence[str], settings: UserSettings, samples: Samples) -> tuple[str, ...]:
+    """The methods but dropout, if others are asked for and the network has no nn.Dropout layer that it could set."""
+    others = tuple(method for method in methods if method != "dropout")
+    if not others or len(others) == len(methods):
+        return tuple(methods)
+    model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
+    return tuple(methods) if any(isinstance(module, nn.Dropout) for module in model.modules()) else others
 
 
 def compare_methods(
@@ -105,7 +119,8 @@ def _record(
     place = {"method": run.method, "split": split}
     known = {"settings": asdict(run.resolved()), **what}
     try:
-        outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
+        with bad_ends() as badly:
+            outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
     except DivergenceError as error:
         train, test = share_split(samples.labels, run.test_share, run.seed, samples.class_names)
         sizes = {"n_train": len(train), "n_test": len(test)}
@@ -120,6 +135,7 @@ def _record(
         "n_test": outcome.n_test,
         "mu": outcome.fit.method.mu,
         "lambda_tilde": outcome.fit.method.lambda_tilde,
+        **({"ended_badly": badly} if badly else {}),
         **known,
     }
 
@@ -154,6 +170,7 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
                 splits=len(accuracy),
                 gain=round(statistics.fmean(gains), 4) if gains else None,
                 p=paired_p(gains, overlap),
+                ended_badly=sum("ended_badly" in r for r in found.values()),
             )
         )
     return rows
@@ -184,6 +201,11 @@ def accuracy_words(row: ComparedRow) -> str:
     return f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
 
 
+def in_vain(rows: Sequence[ComparedRow]) -> bool:
+    """Whether a comparison says nothing: LDMNet's row ended badly, or every row did."""
+    return any(row.ended_badly for row in rows if row.method == REFERENCE) or all(row.ended_badly for row in rows)
+
+
 def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
     """Rows as Markdown, CSV or JSON."""
     if style == "json":
@@ -195,14 +217,19 @@ def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
         stressed = style == "md" and row.mean is not None and row.mean == best
         lines.append(
             [
-                row.method.replace("_", " "),
+                row.method.replace("_", " ") + (" *" if row.ended_badly and style == "md" else ""),
                 f"**{number}**" if stressed else number,
                 str(row.splits),
                 "" if row.gain is None else f"{row.gain:+.2f}",
                 "" if row.p is None else ("< 0.001" if row.p < 0.001 else f"{row.p:.3f}"),
             ]
         )
+    badly = [f"{row.method} on {row.ended_badly} of {row.splits} splits" for row in rows if row.ended_badly]
     if style == "csv":
+        if badly:  # a column, which a program reads, in place of a mark
+            counts = ["ended badly", *(str(row.ended_badly) for row in rows)]
+            lines = [[*line, count] for line, count in zip(lines, counts, strict=True)]
         return "\n".join(",".join(f'"{c}"' if "," in c else c for c in line) for line in lines)
     table = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([table[0], "|---|---:|---:|---:|---:|", *table[1:]])
+    footnote = ["", f"* ended badly: {', '.join(badly)}"] if badly else []
+    return "\n".join([table[0], "|---|---:|---:|---:|---:|", *table[1:], *footnote])

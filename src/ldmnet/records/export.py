@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ldmnet.errors import missing_extra
-from ldmnet.records.files import written_whole
+from ldmnet.files import written_whole
 from ldmnet.records.userruns import TrainedRun
 
 

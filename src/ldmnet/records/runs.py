@@ -21,8 +21,8 @@ from torch import Tensor, nn
 import ldmnet
 from ldmnet.data import class_names, fit_preprocess, indices_hash, load, stratified, subset_and_validation
 from ldmnet.errors import DataError, DivergenceError, InputError
+from ldmnet.files import write_atomically
 from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vgg16
-from ldmnet.records.files import write_atomically, written_whole
 from ldmnet.records.snapshots import KEPT, Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
@@ -185,8 +185,7 @@ def execute(
         record = {**_place(run), **_diverged(settings, data, error)}
     else:
         if keep_weights:
-            with written_whole(weights) as place:
-                save_weights(result.model, place)
+            save_weights(result.model, weights)
         record = describe(run, data, result)
     text = json.dumps(record)
     write_atomically(done, text)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ldmnet.errors import DataError
-from ldmnet.records.files import write_atomically, written_whole
+from ldmnet.files import write_atomically, written_whole
 from ldmnet.seeds import generator
 from ldmnet.training.features import FeatureTap, evaluating
 from ldmnet.training.history import Epoch

@@ -20,6 +20,7 @@ from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import untuned_method
 from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
 from ldmnet.seeds import derive_seed
+from ldmnet.training.progress import OnEpoch
 
 MU_RANGE = (0.01, 10.0)  # times the rule's number; ten is near the limit that SGD can follow
 STRENGTH_RANGE = (0.01, 100.0)
@@ -55,6 +56,7 @@ def tune_strengths(
     storage: Path,
     test_share: float = 0.2,
     on_trial: Callable[[int, float], None] | None = None,
+    on_run: Callable[[int], OnEpoch] | None = None,
 ) -> Tuned:
     """Search until the study has so many trials.
 
@@ -68,6 +70,7 @@ def tune_strengths(
         test_share: the share of every class that is held out altogether: the samples that a run with this test share
             and this seed tests on. Zero holds out none.
         on_trial: called with the number and the accuracy of each finished trial.
+        on_run: called with the trial's number before each run; what it returns is called every epoch.
     """
     try:
         import optuna
@@ -106,7 +109,10 @@ def tune_strengths(
             ),
         )
         try:
-            return statistics.fmean(_validated(rest, replace(chosen, seed=chosen.seed + i)) for i in range(splits))
+            return statistics.fmean(
+                _validated(rest, replace(chosen, seed=chosen.seed + i), on_run(trial.number) if on_run else None)
+                for i in range(splits)
+            )
         except DivergenceError:
             return 0.0
 
@@ -152,8 +158,8 @@ def _rule_trials(study: Any, states: Sequence[Any]) -> list[Any]:
     return [t for t in study.trials if t.user_attrs.get("rule") and t.state in states]
 
 
-def _validated(samples: Samples, settings: UserSettings) -> float:
-    found = fit_split(samples, settings).fit.test_accuracy
+def _validated(samples: Samples, settings: UserSettings, on_epoch: OnEpoch | None) -> float:
+    found = fit_split(samples, settings, on_epoch=on_epoch).fit.test_accuracy
     assert found is not None
     return found
 

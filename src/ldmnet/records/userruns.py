@@ -19,11 +19,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ldmnet
+from ldmnet.data.readers import is_image
 from ldmnet.data.userdata import Samples, Standardize, read_samples
 from ldmnet.errors import DataError, LDMNetError, StateError
+from ldmnet.files import write_atomically
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
-from ldmnet.records.files import write_atomically
+from ldmnet.records.endings import bad_ends
 from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
@@ -41,10 +43,11 @@ class TrainedRun:
     class_names: list[str]
     shape: tuple[int, ...]
     columns: list[str] | None = None
+    label: str | None = None
 
     def read(self, path: Path) -> Samples:
         """Samples like those of the training, with or without labels."""
-        if path.is_dir() and len(self.shape) == 3:  # images, whatever they were trained from
+        if (path.is_dir() or is_image(path)) and len(self.shape) == 3:  # images, whatever they were trained from
             channels, height, width = self.shape
             spread = float(self.standardize.deviation)
             if spread < 1:
@@ -53,7 +56,8 @@ class TrainedRun:
                     f"{spread:.2g} only. Give an .npz with x prepared as it was for the training."
                 )
             return read_samples(path, size=(height, width), grey=channels == 1, shape=self.shape)
-        return read_samples(path, **asdict(self.reading), shape=self.shape, columns=self.columns)
+        how = {**asdict(self.reading), "label": self.label or self.reading.label}
+        return read_samples(path, **how, shape=self.shape, columns=self.columns)
 
 
 def train_run(
@@ -90,6 +94,7 @@ def train_run(
         if run["result"] is not None:
             return run
     run = {**described, "preprocessing": None, "versions": versions(), "result": None}
+    run["label"] = samples.label
     run["skipped"] = [str(file) for file in samples.skipped]
 
     def remember(epoch: Epoch) -> None:
@@ -100,7 +105,8 @@ def train_run(
             on_epoch(epoch)
 
     trace = folder if snapshots else None
-    outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember, trace=trace)
+    with bad_ends() as badly:
+        outcome = fit_split(samples, settings, checkpoint=checkpoint, on_epoch=remember, trace=trace)
     save_weights(outcome.fit.model, folder / "model.safetensors")
     run["preprocessing"] = outcome.standardize.to_json()
     run["result"] = {
@@ -112,6 +118,7 @@ def train_run(
         "mu": outcome.fit.method.mu,
         "lambda_tilde": outcome.fit.method.lambda_tilde,
         "seconds": {phase: round(spent, 2) for phase, spent in outcome.fit.seconds.items()},
+        **({"ended_badly": badly} if badly else {}),
     }
     write_atomically(path, json.dumps(run))
     checkpoint.unlink(missing_ok=True)
@@ -142,7 +149,7 @@ def read_run(folder: Path) -> dict[str, Any]:
             f"{path} was written by ldmnet {theirs} and this is {ldmnet.__version__}, which does not know "
             f"{', '.join(strange)}. Install that version, or train again."
         )
-    return {"columns": None, **run}
+    return {"columns": None, "label": None, **run}
 
 
 def load_run(folder: Path, net: str | None = None) -> TrainedRun:
@@ -182,6 +189,7 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
         class_names=run["class_names"],
         shape=tuple(run["shape"]),
         columns=run["columns"],
+        label=run["label"],
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ldmnet.errors import DataError, InputError, missing_extra
-from ldmnet.records.files import write_atomically
+from ldmnet.files import write_atomically
 from ldmnet.report.collect import Group, Run, collect, groups_of
 from ldmnet.report.curves import curves
 from ldmnet.report.features import features

@@ -107,7 +107,7 @@ def _comparison(runs: list[Run], title: str) -> Table:
     best = max((i for i, row in enumerate(rows) if row.mean is not None), key=lambda i: rows[i].mean or 0, default=None)
     cells = [
         [
-            title_of(row.method),
+            title_of(row.method) + (" *" if row.ended_badly else ""),
             accuracy_words(row),
             "" if row.gain is None else f"{row.gain:+.2f}".replace("-", MINUS),
             "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
@@ -119,6 +119,8 @@ def _comparison(runs: list[Run], title: str) -> Table:
         "Accuracy in percent on the part held out, mean ± standard deviation over the splits, and a paired test "
         "against LDMNet. The paper has no numbers for this data."
     )
+    if any(row.ended_badly for row in rows):
+        words += " Rows with * ended badly on one split or more: training itself failed there."
     head = ["method", "accuracy", "LDMNet is better by", "p", "splits"]
     return Table(f"{title}, %", head, [Body("", cells, best)], words)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,23 +11,15 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ldmnet.errors import StateError
+from ldmnet.files import written_whole
 
 KEYS = ("epoch", "model", "optimizer", "regularizer", "random", "history", "settings")
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint beside its place and move it there: a cut leaves the old one whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(dict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write a checkpoint; a cut leaves the old one whole."""
+    with written_whole(path) as place, place.open("wb") as file:
+        torch.save(dict(state), file)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -64,9 +54,9 @@ def check_settings(state: Mapping[str, Any], settings: Mapping[str, Any], path: 
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write a model's weights as safetensors; weights that two layers share are written twice."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    save_file(weights, path)
+    with written_whole(path) as place:
+        save_file(weights, place)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

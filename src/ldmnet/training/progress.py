@@ -1,7 +1,9 @@
-"""Progress on the terminal: epoch, losses, accuracy, time left. Silent where there is no terminal."""
+"""Progress on the standard error: a bar with the time left on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -11,10 +13,34 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ldmnet.training.history import Epoch
 
 OnEpoch = Callable[[Epoch], None]
+LINES = 10  # about so many for a run
+
+
+class EpochLines:
+    """Plain lines, for a log: the first epoch, about every tenth of all, and the last.
+
+    Args:
+        title: what is being trained.
+        epochs: how many in all.
+        after: seconds to be silent for at first; a run that ends before says nothing.
+    """
+
+    def __init__(self, title: str, epochs: int, after: float = 0.0) -> None:
+        self._title, self._epochs, self._step = title, epochs, max(1, round(epochs / LINES))
+        self._begin = time.monotonic() + after
+        self._first = True
+
+    def __call__(self, epoch: Epoch) -> None:
+        """Tell of one finished epoch, if it is one to tell of."""
+        number = epoch.epoch + 1
+        due = self._first or number % self._step == 0 or number == self._epochs
+        if due and time.monotonic() >= self._begin:
+            self._first = False
+            print(f"{self._title}: epoch {number}/{self._epochs} {_numbers(epoch)}", file=sys.stderr, flush=True)
 
 
 class EpochBar:
-    """A rich progress bar over epochs.
+    """A rich progress bar over epochs; `EpochLines` where there is no terminal.
 
         with EpochBar("ldmnet", epochs=300) as bar:
             fit(..., on_epoch=bar)
@@ -23,10 +49,12 @@ class EpochBar:
         title: what is being trained.
         epochs: how many in all.
         console: where to draw; the standard error unless given.
+        after: seconds before the first of the lines.
     """
 
-    def __init__(self, title: str, epochs: int, console: Console | None = None) -> None:
+    def __init__(self, title: str, epochs: int, console: Console | None = None, after: float = 0.0) -> None:
         console = console or Console(stderr=True)
+        self._lines = None if console.is_terminal or console.quiet else EpochLines(title, epochs, after)
         self._progress = Progress(
             TextColumn("[bold]{task.description:<13}"),
             BarColumn(bar_width=24),
@@ -49,10 +77,12 @@ class EpochBar:
 
     def __call__(self, epoch: Epoch) -> None:
         """Show one finished epoch."""
-        numbers = f"loss {epoch.loss:.4f}"
-        if epoch.penalty:
-            numbers += f" + {epoch.penalty:.4f}"
-        numbers += f"  train {100 * epoch.accuracy:.1f} %"
-        if epoch.val_accuracy is not None:
-            numbers += f"  val {100 * epoch.val_accuracy:.1f} %"
-        self._progress.update(self._task, completed=epoch.epoch + 1, numbers=numbers)
+        self._progress.update(self._task, completed=epoch.epoch + 1, numbers=_numbers(epoch))
+        if self._lines is not None:
+            self._lines(epoch)
+
+
+def _numbers(epoch: Epoch) -> str:
+    penalty = f" + {epoch.penalty:.4f}" if epoch.penalty else ""
+    validation = "" if epoch.val_accuracy is None else f" val {100 * epoch.val_accuracy:.1f} %"
+    return f"loss {epoch.loss:.4f}{penalty} train {100 * epoch.accuracy:.1f} %{validation}"

@@ -1,4 +1,4 @@
-"""`python -m ldmnet.cli`."""
+"""`python -m ldmnet`."""
 
 from ldmnet.cli import main
 
