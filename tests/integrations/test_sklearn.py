@@ -213,6 +213,8 @@ def test_patience_holds_samples_back_and_keeps_the_best_epoch(wine, fitted):
     assert len(classifier.history_) == classifier.best_epoch_ + 3 < 60
     assert inputs.mean(0).abs().max() < 1e-5  # the statistics are of the training part alone
     assert small().fit(x, y).best_epoch_ is None
+    with pytest.raises(InputError, match=exactly("validation_share must be above 0 and below 1, got 1.")):
+        small(patience=2, validation_share=1).fit(x, y)
 
 
 def test_weights_of_classes_and_samples(wine, fitted):

@@ -33,7 +33,6 @@ from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-    from sklearn.model_selection import train_test_split
     from sklearn.utils import check_random_state
     from sklearn.utils.class_weight import compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
@@ -73,7 +72,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             "shift" for grey images and "shift,flip" for others, else none.
         patience: stop after so many epochs without a better validation accuracy and keep the best weights; None trains
             on all samples to the end.
-        validation_share: the share of every class that is held back to validate on, where there is patience.
+        validation_share: the share of every class, at least one sample, that is held back to validate on if there is
+            patience.
         class_weight: weights of the classes in the softmax loss by label, "balanced", or None for equal ones.
         n_neighbors: neighbours per point in the graph, within its class.
         standardize: whether to give the inputs mean 0 and deviation 1, by the training set's statistics.
@@ -245,11 +245,13 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         everything = np.arange(len(labels))
         if self.patience is None:
             return everything, everything[:0]
-        labelled = everything[labels >= 0]
-        _, held = train_test_split(
-            labelled, test_size=self.validation_share, stratify=labels[labelled], random_state=seed % 2**32
-        )
-        return np.setdiff1d(everything, held), np.sort(held)
+        if not 0 < self.validation_share < 1:
+            raise InputError(f"validation_share must be above 0 and below 1, got {self.validation_share}.")
+        draw, held = np.random.default_rng(derive_seed(seed, "validation")), []
+        for c in range(len(self.classes_)):
+            members = draw.permutation(everything[labels == c])
+            held.append(members[: min(max(1, round(self.validation_share * len(members))), len(members) - 1)])
+        return np.setdiff1d(everything, np.concatenate(held)), np.sort(np.concatenate(held))
 
     def _weights(
         self, samples: NDArray[Any], targets: NDArray[Any], labels: NDArray[np.int64], given: ArrayLike | None

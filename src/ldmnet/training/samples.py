@@ -111,8 +111,9 @@ def loss_weights(y: Tensor, sample_weight: Any = None, class_weight: ClassWeight
         sample_weight: (n,) weights, zero or above.
         class_weight: (n_classes,) weights that multiply them, or "balanced": the inverse of the classes' frequencies.
     """
+    device, y = y.device, y.cpu()  # some devices have no double precision
     labelled = y != UNLABELLED
-    w = torch.ones(len(y), dtype=torch.float64, device=y.device)
+    w = torch.ones(len(y), dtype=torch.float64)
     if sample_weight is not None:
         w = _tensor(sample_weight, "sample_weight").to(w)
         if w.shape != y.shape:
@@ -133,7 +134,7 @@ def loss_weights(y: Tensor, sample_weight: Any = None, class_weight: ClassWeight
     if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or float(w.max()) == 0:
         raise InputError("sample_weight and class_weight must be finite, zero or above, and not all zero.")
     counted = w[labelled]
-    return None if bool((counted == counted[0]).all()) else w / counted.mean()
+    return None if bool((counted == counted[0]).all()) else (w / counted.mean()).to(device, torch.float32)
 
 
 def softmax_loss(logits: Tensor, y: Tensor, labelled: int | Tensor, weight: Tensor | None) -> Tensor:
