@@ -165,8 +165,8 @@ def fitted(monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "wanted"),
     [
-        ((18, 18), ("cosine", 0.05, 60, 50, 5e-4, "shift")),
-        ((3, 16, 16), ("cosine", 0.05, 60, 50, 5e-4, "shift,flip")),
+        ((18, 18), ("cosine", 0.05, 60, 50, 0.005, "shift")),
+        ((3, 16, 16), ("cosine", 0.05, 60, 50, 0.005, "shift,flip")),
         ((7,), ("step", 0.02, 40, 32, 0.0, "")),
     ],
 )

@@ -66,7 +66,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         optimizer: "sgd", "adam", "adamw" or a function as in `fit`; None is SGD.
         schedule: of the learning rate: "step", "cosine", "constant" or a function as in `fit`; None takes cosine for
             the residual network, else step: divided by ten after two thirds of the epochs.
-        weight_decay: torch's; None takes 5e-4 for the residual network, else zero.
+        weight_decay: torch's; None takes 0.005 for the residual network, else zero.
         clip_norm: the largest norm of the gradient; None does not clip.
         augment: "shift", "flip", "shift,flip", "" or a function as in `fit`; None takes, for the residual network,
             "shift" for grey images and "shift,flip" for others, else none.
