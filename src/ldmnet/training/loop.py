@@ -137,8 +137,6 @@ def fit(
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
     with channels_last(model, x) as x:
         check_outputs(model, validation=held_out, test=tested)
-        if method.mu:
-            settle_batch_norm(model, x)
         path = None if checkpoint is None else Path(checkpoint)
         state = read_checkpoint(path) if path is not None and path.exists() else None
         if state is not None:  # "auto" was measured on the network before training
@@ -168,6 +166,8 @@ def fit(
             },
             checkpoint=path,
         )
+        if run.regularizer is not None:
+            settle_batch_norm(model, x)
         if run.checkpoint is not None:
             run.settings_saved["data"] = fingerprint(x, y, across, run.weights)
         bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
