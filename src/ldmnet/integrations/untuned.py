@@ -72,8 +72,8 @@ class Start(NamedTuple):
 
 
 ADAM_LR = 0.001  # torch's own, for every network
-# the residual network's weight decay: after 60 epochs on 50 images per class of CIFAR-10, without a regulariser, 47.9 % of
-# 2,000 other training images are right; with 0.0005 it is 47.0 %
+# the residual network's weight decay: after 60 epochs on 50 images per class of CIFAR-10, without a regulariser, 47.9 %
+# of 2,000 other training images are right; with 0.0005 it is 47.0 %
 STARTS = {
     "mnist": Start((1, 28, 28), "xavier", 0.01, 40),
     "cifar": Start((3, 32, 32), "xavier", 0.01, 100),
