@@ -184,7 +184,8 @@ def test_the_three_commands_of_the_start_page(tmp_path, monkeypatch):
     (three,) = (body for body, _ in blocks(ROOT / "docs" / "start.md", "bash") if body.startswith("ldmnet train"))
     lines = [shlex.split(line)[1:] for line in three.splitlines()]
     assert [words[0] for words in lines] == ["train", "compare", "report"]
-    faster = {"train": ["--epochs", "8"], "compare": ["--epochs", "2"], "report": []}
+    small = ["--size", "16", "--epochs"]
+    faster = {"train": [*small, "8"], "compare": [*small, "2"], "report": []}
     shown = {}
     for words in lines:
         result = CliRunner().invoke(main, [*words, *faster[words[0]]])

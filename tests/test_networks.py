@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ldmnet import InputError
-from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, set_dropout, vgg16
+from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, residual_net, set_dropout, vgg16
 from words import exactly
 
 
@@ -46,6 +46,42 @@ def test_vgg16_has_thirteen_convolutions_five_pools_and_dropout_after_each_hidde
     assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32), (3, 96, 96), (2, 17, 29), (4, 16, 300), (3, 224, 224)])
+def test_residual_net_takes_images_of_any_size(shape):
+    model, sides = residual_net(shape, 5), []
+    model.features[-5].register_forward_hook(lambda m, a, out: sides.append(out.shape[-2:]))
+    x = torch.randn(2, *shape)
+    assert model(x).shape == (2, 5)
+    assert max(sides[0]) * min(sides[0]) <= 16 * 16  # the cost is bounded
+    f = model.eval().features(x[:1])  # one sample will do
+    assert f.shape == (1, 128)
+    assert (f >= 0).all()
+    assert model(x[:1]).shape == (1, 5)
+
+
+def test_residual_net_is_wrn_16():
+    model = residual_net((3, 32, 32), 10)
+    assert sum(p.numel() for p in model.parameters()) == 691_674
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    widths = [16, *[32] * 5, *[64] * 5, *[128] * 5]  # a group's four and its shortcut
+    assert [m.out_channels for m in convolutions] == widths
+    assert [m.stride[0] for m in convolutions].count(2) == 4  # two groups halve, each with its shortcut
+    kinds = [type(layer) for layer in model.features]
+    assert kinds[-4:] == [nn.BatchNorm2d, nn.ReLU, nn.AdaptiveAvgPool2d, nn.Flatten]
+    assert residual_net((3, 32, 32), 10, width=1).head.in_features == 64
+    assert convolutions[1].weight.std().item() == pytest.approx((2 / (16 * 9)) ** 0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("shape", [(3, 15, 32), (784,), (28, 28)])
+def test_residual_net_refuses_what_is_no_image_or_too_small(shape):
+    words = (
+        "a residual network takes images (channels, height, width) of 16 pixels or more per side, got samples of shape "
+        f"{shape}. Take an MLP for them."
+    )
+    with pytest.raises(InputError, match=exactly(words)):
+        residual_net(shape, 3)
+
+
 @pytest.mark.parametrize(
     ("model", "x", "d_feat"),
     [(mnist_net(7), torch.randn(3, 1, 28, 28), 500), (mlp(12, 7, (9, 5)), torch.randn(3, 3, 4), 5)],
@@ -70,6 +106,7 @@ def test_dropout_is_off_until_it_is_set():
         (mnist_net(), 1),
         (cifar_net(), 2),
         (vgg16(), 2),
+        (residual_net((3, 16, 16), 2), 1),
         (mlp(4, 2, (8, 8, 8)), 3),
         (mlp(4, 2, (8,)), 1),
     ):

@@ -107,23 +107,41 @@ def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
 
 
 def test_images_of_a_folder_find_their_network(photos, tmp_path):
-    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "run").stdout
-    assert out.startswith("trained cifar on 36 samples")
-    assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 2048)
+    quick = ["--epochs", 1, "--method", "none"]
+    out = done("train", photos, *quick, "--output", tmp_path / "run").stdout
+    assert out.startswith("trained residual on 36 samples")
+    assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 128)
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (saved["shape"], saved["settings"]["augment"]) == ([3, 32, 32], "shift,flip")
+    assert (saved["settings"]["schedule"], saved["settings"]["batch_size"]) == ("cosine", 50)
     image = pytest.importorskip("PIL.Image")
     for file in photos.glob("*/*.png"):
         image.open(file).convert("L").save(file)
-    out = done("train", photos, "--epochs", 1, "--output", tmp_path / "grey").stdout
-    assert out.startswith("trained mnist on 36 samples")
-    assert json.loads((tmp_path / "grey" / "run.json").read_text())["reading"] == {
-        "label": None,
-        "size": 28,
-        "grey": True,
-    }
+    out = done("train", photos, *quick, "--size", 16, "--output", tmp_path / "grey").stdout
+    assert out.startswith("trained residual on 36 samples")
+    saved = json.loads((tmp_path / "grey" / "run.json").read_text())
+    assert saved["reading"] == {"label": None, "size": 16, "grey": True}
+    assert (saved["shape"], saved["settings"]["augment"]) == ([1, 16, 16], "shift")
     assert len(done("predict", tmp_path / "grey", photos).stdout.splitlines()) == 37
 
 
-@pytest.mark.parametrize(("net", "asked"), [("auto", ["--size", 64]), ("cifar", ["--grey"])])
+def test_images_too_small_for_convolutions_get_an_mlp(photos, tmp_path):
+    out = done("train", photos, "--size", 12, "--epochs", 1, "--output", tmp_path / "run").output
+    assert out.startswith("trained mlp on 36 samples")
+    words = refused("train", photos, "--net", "residual", "--size", 12, "--output", tmp_path / "other")
+    assert words.startswith("a residual network takes images (channels, height, width) of 16 pixels or more per side,")
+
+
+@pytest.mark.parametrize("net", ["cifar", "mnist"])
+def test_the_papers_networks_are_there_by_name(photos, tmp_path, net):
+    out = done("train", photos, "--net", net, "--epochs", 1, "--mu", 0.01, "--output", tmp_path / "run").output
+    assert out.startswith(f"trained {net} on 36 samples")
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (saved["reading"]["size"], saved["reading"]["grey"]) == ((28, True) if net == "mnist" else (32, False))
+    assert "augment" not in saved["settings"]
+
+
+@pytest.mark.parametrize(("net", "asked"), [("cifar", ["--size", 64]), ("cifar", ["--grey"])])
 def test_a_size_that_the_network_does_not_take_is_refused(photos, tmp_path, net, asked):
     words = refused("train", photos, "--net", net, *asked, "--output", tmp_path / "run")
     assert words.startswith("the network cifar takes colour images of 32 x 32 pixels, whatever --size and --grey say.")
@@ -411,8 +429,8 @@ def test_data_that_does_not_do(tmp_path, name, content, words):
         (["--layer", "top"], "the model has no layer 'top'."),
         (
             ["--net", "small"],
-            "there is no network 'small'. Choose mnist, cifar, mlp, or package.module:factory, a function of the "
-            "number of inputs and the number of classes.",
+            "there is no network 'small'. Choose mnist, cifar, residual, mlp, or package.module:factory, a function of "
+            "the number of inputs and the number of classes.",
         ),
         (["--net", "nowhere:net"], "the network nowhere:net cannot be loaded: No module named 'nowhere'."),
         (
@@ -540,9 +558,79 @@ def test_a_network_that_draws_its_weights_elsewhere_is_known_by_its_shapes(table
 
 def test_runs_of_built_in_networks_keep_their_names():
     samples = Samples(torch.arange(24.0).reshape(8, 3), torch.arange(8) % 2, ["a", "b"], [str(i) for i in range(8)])
-    for net in ("mlp", "mnist", "cifar"):
+    for net in ("mlp", "mnist", "cifar", "residual"):
         assert own_network(UserSettings(net=net), samples) == {}
     assert comparison._key(UserSettings(), {"data": "d"}) == "641c7695639c5bac"
+    assert comparison._key(UserSettings(optimizer="sgd", schedule="step"), {"data": "d"}) == "641c7695639c5bac"
+    others = [
+        {"optimizer": "adamw"},
+        {"schedule": "cosine"},
+        {"clip_norm": 1.0},
+        {"augment": "flip"},
+        {"patience": 3},
+        {"net": "residual"},
+    ]
+    keys = {comparison._key(UserSettings(**other), {"data": "d"}) for other in others}
+    assert len(keys | {"641c7695639c5bac"}) == len(others) + 1
+
+
+def test_a_run_of_an_earlier_version_is_the_same_run(table, tmp_path):
+    words = ["train", table, "--label", "species", *QUICK, "--output", tmp_path / "run"]
+    first = done(*words).output
+    path = tmp_path / "run" / "run.json"
+    saved = json.loads(path.read_text())
+    assert not {"optimizer", "schedule", "clip_norm", "augment", "patience", "validation_share", "device"} & set(
+        saved["settings"]
+    )
+    assert done(*words, "--optimizer", "sgd", "--schedule", "step", "--augment", "none").output == first
+    assert refused(*words, "--schedule", "cosine").startswith(
+        f"{tmp_path / 'run'} holds another run: schedule 'step' (now 'cosine')."
+    )
+    saved["settings"]["optimizer"] = "adam"
+    path.write_text(json.dumps(saved))
+    assert "optimizer 'adam' (now 'sgd')" in refused(*words)
+
+
+# ---- ways of training
+
+
+def test_the_way_of_training_is_chosen_and_kept(table, tmp_path):
+    words = ["train", table, "--label", "species", *QUICK, "--optimizer", "adamw", "--schedule", "constant"]
+    done(*words, "--clip-norm", 1, "--device", "cpu", "--output", tmp_path / "run")
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert (saved["optimizer"], saved["schedule"], saved["clip_norm"]) == ("adamw", "constant", 1.0)
+    assert (saved["lr"], saved["device"]) == (0.001, "cpu")
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["lr"] for line in lines] == [0.001] * 4
+    assert len(done("predict", tmp_path / "run", table).stdout.splitlines()) == 61
+    refusals = [
+        (["--augment", "spin"], "there is no augmentation 'spin'. Choose shift, flip,"),
+        (["--augment", "shift"], "the augmentation shift takes images (n, channels, height, width), but"),
+        (["--device", "moon"], "the device moon cannot be used: "),
+        (["--clip-norm", "0"], "clip_norm must be above zero and finite, got 0.0."),
+    ]
+    for options, told in refusals:
+        assert refused(*words, *options, "--output", tmp_path / "other").startswith(told)
+    assert not (tmp_path / "other").exists()
+
+
+def test_patience_stops_on_a_part_of_the_training_set(table, tmp_path):
+    words = ["train", table, "--label", "species", "--net", "mlp", "--epochs", 60, "--test-share", 0.2]
+    done(*words, "--patience", 3, "--validation-share", 0.25, "--output", tmp_path / "run")
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert len(history) == saved["result"]["best_epoch"] + 4 < 60
+    assert (saved["result"]["n_train"], saved["result"]["n_test"]) == (36, 12)
+    assert max(e["val_accuracy"] for e in history) == history[saved["result"]["best_epoch"]]["val_accuracy"]
+    samples = read_samples(table, label="species")
+    train, _ = share_split(samples.labels, 0.2, 0, samples.class_names)
+    mean = saved["preprocessing"]["mean"]
+    assert mean != pytest.approx(Standardize.fit(samples.x[train]).mean.tolist())  # of what is trained on alone
+    with np.load(tmp_path / "run" / "snapshots.npz") as arrays:
+        assert arrays["epochs"][-1] == len(history)
+    whole = (tmp_path / "run" / "model.safetensors").read_bytes()
+    done(*words, "--patience", 3, "--validation-share", 0.25, "--output", tmp_path / "again")
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == whole
 
 
 # ---- compare, tune, export

@@ -1,4 +1,4 @@
-"""The paper's networks and an MLP, each with its feature layer named `features`.
+"""The paper's networks, an MLP and a residual network, each with its feature layer named `features`.
 
 `features` ends after the ReLU and before DropOut; `dropout` is there in every network and off (p = 0) until a
 method turns it on; `head` is the linear softmax classifier.
@@ -91,6 +91,61 @@ def mlp(d_in: int, n_classes: int, hidden: Sequence[int] = (256, 256)) -> Featur
         layers += [nn.Linear(width, size), nn.ReLU()]
         width = size
     return FeatureNet(nn.Sequential(*layers), width, n_classes)
+
+
+SMALLEST_SIDE, LARGE_AREA = 16, 64 * 64  # of images for the residual network, in pixels
+
+
+def residual_net(shape: Sequence[int], n_classes: int, width: int = 2) -> FeatureNet:
+    """A wide residual network of 16 layers (Zagoruyko and Komodakis, 2016) for images of any size.
+
+    Three groups of two blocks with 16, 32 and 64 times `width` channels at whole, half and quarter resolution, then the
+    mean over all pixels: 64 times `width` features. Images above 64 x 64 are first halved by strided convolutions until
+    they are no larger, so that the cost stays bounded.
+
+    Args:
+        shape: (channels, height, width) of an image, 16 pixels or more per side.
+        n_classes: the number of classes.
+        width: the factor on the channels; 2 has 0.69 million weights.
+    """
+    if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
+        raise InputError(
+            f"a residual network takes images (channels, height, width) of {SMALLEST_SIDE} pixels or more per side, "
+            f"got samples of shape {tuple(shape)}. Take an MLP for them."
+        )
+    area, large = shape[1] * shape[2], shape[1] * shape[2] > LARGE_AREA
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], 16, 3, stride=2 if large else 1, padding=1, bias=False)]
+    while large and (area := area // 4) > LARGE_AREA:
+        layers += [nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, stride=2, padding=1, bias=False)]
+    channels = 16
+    for size, stride in ((16 * width, 1), (32 * width, 2), (64 * width, 2)):
+        layers += [ResidualBlock(channels, size, stride), ResidualBlock(size, size, 1)]
+        channels = size
+    layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    net = FeatureNet(nn.Sequential(*layers), channels, n_classes)
+    initialize(net, "he", 0)
+    return net
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut; normalisation and ReLU come before each (He et al., 2016)."""
+
+    def __init__(self, channels: int, size: int, stride: int) -> None:
+        super().__init__()
+        self.before = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU())
+        self.residual = nn.Sequential(
+            nn.Conv2d(channels, size, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(size),
+            nn.ReLU(),
+            nn.Conv2d(size, size, 3, padding=1, bias=False),
+        )
+        self.shortcut = None if channels == size else nn.Conv2d(channels, size, 1, stride=stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (b, channels, h, w) to (b, size, h / stride, w / stride)."""
+        ready = self.before(x)
+        out: Tensor = self.residual(ready) + (x if self.shortcut is None else self.shortcut(ready))
+        return out
 
 
 def embedding_net(d_in: int, n_classes: int, width: int = 2000) -> FeatureNet:

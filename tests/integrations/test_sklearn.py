@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ldmnet import InputError, TrainSettings
+from ldmnet import InputError, TrainSettings, fit
 from ldmnet.integrations.untuned import SHARE, untuned_mu, untuned_net
 from ldmnet.networks import initialize, mlp
 from ldmnet.training.stability import stable_mu
@@ -21,7 +21,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ldmnet.integrations.sklearn import LDMClassifier
 
-DEVIATIONS: dict[str, str] = {}  # check -> reason; scikit-learn's checks all pass
+DEVIATIONS = {  # check -> reason; the other checks of scikit-learn all pass
+    "check_sample_weight_equivalence_on_dense_data": "batches and graph count samples, as MLPClassifier's batches do"
+}
 
 
 def small(**options):
@@ -34,8 +36,9 @@ def wine():
 
 
 @parametrize_with_checks(
-    [LDMClassifier(epochs=3, hidden=(16,), random_state=0)], expected_failed_checks=lambda estimator: DEVIATIONS
+    [LDMClassifier(epochs=6, hidden=(16,), random_state=0)], expected_failed_checks=lambda estimator: DEVIATIONS
 )
+@pytest.mark.filterwarnings("ignore:the network has died")  # where all the weight is on one class
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
@@ -132,17 +135,118 @@ def test_a_factory_gets_the_numbers_of_inputs_and_classes(wine):
 
 
 @pytest.mark.parametrize(
-    ("shape", "d_feat"), [((28, 28), 500), ((1, 28, 28), 500), ((3, 32, 32), 2048), ((5, 5), 256), ((2, 3, 4), 256)]
+    ("shape", "d_feat"),
+    [((28, 28), 128), ((1, 28, 28), 128), ((3, 16, 20), 128), ((5, 5), 256), ((2, 3, 4), 256), ((3, 15, 40), 256)],
 )
 def test_images_get_their_network(shape, d_feat):
     x = np.random.default_rng(0).integers(0, 256, (16, *shape), np.uint8)
-    classifier = LDMClassifier(epochs=1, random_state=0).fit(x, np.arange(16) % 2)
+    classifier = LDMClassifier(epochs=1, mu=0.01, random_state=0).fit(x, np.arange(16) % 2)
     assert classifier.predict_proba(x).shape == (16, 2)
     assert classifier.transform(x[:2]).shape == (2, d_feat)
     with pytest.raises(
         InputError, match=exactly(f"a sample has shape {(shape[0], 7)} but in training it had {shape}.")
     ):
         classifier.predict(np.zeros((2, shape[0], 7)))
+
+
+@pytest.fixture
+def fitted(monkeypatch):
+    """What `fit` is called with."""
+    calls = []
+
+    def spied(*args, **options):
+        calls.append((args, options))
+        return fit(*args, **options)
+
+    monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((18, 18), ("cosine", 0.05, 60, 50, 0.005, "shift")),
+        ((3, 16, 16), ("cosine", 0.05, 60, 50, 0.005, "shift,flip")),
+        ((7,), ("step", 0.02, 40, 32, 0.0, "")),
+    ],
+)
+def test_every_network_has_its_own_settings(monkeypatch, shape, wanted):
+    class SeenError(Exception):
+        """Ends the call when it has seen what it is here for."""
+
+    def spied(*args, settings, **options):
+        names = ("schedule", "lr", "epochs", "batch_size", "weight_decay", "augment")
+        assert tuple(getattr(settings, name) for name in names) == wanted
+        raise SeenError
+
+    monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
+    x = np.random.default_rng(0).normal(size=(16, *shape))
+    with pytest.raises(SeenError):
+        LDMClassifier(mu=0.01, random_state=0).fit(x, np.arange(16) % 2)
+
+
+def test_the_way_of_training_is_the_users(wine, fitted):
+    x, y = wine
+    small(optimizer="adamw", schedule="constant", clip_norm=1.0, weight_decay=0.1, batch_size=20).fit(x, y)
+    found = fitted[-1][1]["settings"]
+    assert (found.optimizer, found.schedule, found.lr) == ("adamw", "constant", 0.001)
+    assert (found.clip_norm, found.weight_decay, found.batch_size) == (1.0, 0.1, 20)
+
+    def rate(epoch):
+        return 0.5**epoch
+
+    def noisy(batch):
+        return batch + 0.01 * torch.randn_like(batch)
+
+    classifier = small(optimizer=torch.optim.Adagrad, schedule=rate, augment=noisy).fit(x, y)
+    assert [e.lr for e in classifier.history_] == pytest.approx([0.01 * 0.5**e for e in range(8)])
+    assert fitted[-1][1]["augment"] is noisy
+
+
+def test_patience_holds_samples_back_and_keeps_the_best_epoch(wine, fitted):
+    x, y = wine
+    classifier = small(epochs=60, patience=2, validation_share=0.2).fit(x, y)
+    (_, (inputs, labels)), options = fitted[-1]
+    validated = options["validation"][1]
+    assert len(labels) + len(validated) == len(y)
+    assert torch.bincount(validated).tolist() == [12, 14, 10]
+    assert len(classifier.history_) == classifier.best_epoch_ + 3 < 60
+    assert inputs.mean(0).abs().max() < 1e-5  # the statistics are of the training part alone
+    assert small().fit(x, y).best_epoch_ is None
+    with pytest.raises(InputError, match=exactly("validation_share must be above 0 and below 1, got 1.")):
+        small(patience=2, validation_share=1).fit(x, y)
+
+
+def test_weights_of_classes_and_samples(wine, fitted):
+    x, y = wine
+    plain = small().fit(x, y).predict_proba(x)
+    assert fitted[-1][1]["sample_weight"] is None
+    np.testing.assert_array_equal(small().fit(x, y, sample_weight=np.full(len(y), 3.0)).predict_proba(x), plain)
+    counts = np.bincount(y)
+    balanced = small(class_weight="balanced").fit(x, y, sample_weight=np.arange(len(y))).predict_proba(x)
+    np.testing.assert_allclose(fitted[-1][1]["sample_weight"], len(y) / (3 * counts[y]) * np.arange(len(y)))
+    assert not np.allclose(balanced, plain)
+    only = small(epochs=20, class_weight={0: 0.0, 2: 0.0}).fit(x, y)
+    assert (only.predict(x) == 1).all()
+    with pytest.raises(ValueError, match="Negative values in data"):
+        small().fit(x, y, sample_weight=-np.ones(len(y)))
+
+
+def test_samples_without_a_label(wine, fitted):
+    x, y = wine
+    some = np.where(np.arange(len(y)) % 5, -1, y + 3)
+    classifier = LDMClassifier(random_state=0, class_weight="balanced").fit(x, some)
+    assert classifier.classes_.tolist() == [3, 4, 5]
+    assert (classifier.predict(x) == y + 3).mean() > 0.9
+    labels = fitted[-1][0][1][1]
+    assert labels.tolist() == np.where(np.arange(len(y)) % 5, -1, y).tolist()
+    patient = small(patience=2, validation_share=0.4).fit(x, some)
+    assert (fitted[-1][1]["validation"][1] >= 0).all()
+    assert patient.best_epoch_ is not None
+    signs = small().fit(x, np.where(y == 1, 1, -1))  # two classes: -1 is one of them
+    assert signs.classes_.tolist() == [-1, 1]
+    assert set(signs.predict(x)) == {-1, 1}
+    assert small().fit(x, np.array(["a", "-1", "b"])[y]).classes_.tolist() == ["-1", "a", "b"]
 
 
 def test_an_outlier_lowers_mu():

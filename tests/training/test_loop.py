@@ -429,18 +429,19 @@ NAN_X[3, 2] = float("nan")
         ((X[0], Y), "data: inputs must have shape (n, ...) with n at least 1, got (6,)."),
         ((X[:0], Y[:0]), "data: inputs must have shape (n, ...) with n at least 1, got (0, 6)."),
         ((X.to(torch.uint8), Y), "data: inputs must be floating point, got torch.uint8. Convert with .float()."),
-        ((X, Y.float()), "data: labels must be integers, got torch.float32."),
+        ((X, Y + 0.5), "data: labels must be integers, got torch.float32."),
         ((X, Y > 0), "data: labels must be integers, got torch.bool."),
         ((X, Y[:39]), "data: there are 40 inputs but labels has shape (39,)."),
         ((X, Y[:, None]), "data: there are 40 inputs but labels has shape (40, 1)."),
         ((NAN_X, Y), "data: inputs has NaN or infinite values."),
-        ((X, Y - 1), "data: labels must be 0 or above, got -1."),
+        ((X, Y - 2), "data: labels must be 0 or above, or -1 for a sample without a label, got -2."),
     ],
 )
 def test_data_that_cannot_be_used(train, words):
     with pytest.raises(InputError, match=exactly(words)):
         run(LDMNET, train=train)
-    with pytest.raises(InputError, match=exactly(words.replace("data:", "validation:"))):
+    words = words.replace("data:", "validation:").replace(", or -1 for a sample without a label", "")
+    with pytest.raises(InputError, match=exactly(words)):
         run(LDMNET, validation=train)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-from ldmnet.cli.completion import one_of
+from ldmnet.cli.completion import one_of, some_of
 from ldmnet.data.readers import listed_faults
 from ldmnet.data.userdata import TABLES, Samples
-from ldmnet.integrations.untuned import STARTS
+from ldmnet.integrations.untuned import STARTS, augmentation_for
 from ldmnet.records.userfits import Reading, UserSettings, read_for_net
+from ldmnet.training.augment import AUGMENTATIONS
+from ldmnet.training.settings import OptimizerName, ScheduleName
 
 Command = Callable[..., Any]
 
@@ -46,7 +48,7 @@ data_options = together(
     click.option("--grey", is_flag=True, help="Read images in one channel."),
     click.option(
         "--net", default="auto", show_default=True, metavar="NAME", shell_complete=one_of(*STARTS),
-        help="mnist, cifar, mlp or package.module:factory, a function of the number of inputs and of classes.",
+        help="residual, mlp, mnist, cifar or package.module:factory, a function of the numbers of inputs and classes.",
     ),
     click.option("--layer", default=UserSettings.layer, show_default=True, help="The network's feature layer."),
 )  # fmt: skip
@@ -55,13 +57,35 @@ training_options = together(
     click.option("--epochs", type=click.IntRange(1), default=None, help="[default: the network's own]"),
     click.option("--lr", type=float, default=None, help="The learning rate.  [default: the network's own]"),
     click.option(
-        "--batch-size",
-        type=click.IntRange(1),
-        default=UserSettings.batch_size,
-        show_default=True,
-        help="Samples a step.",
+        "--batch-size", type=click.IntRange(1), default=None, help="Samples per step.  [default: the network's own]"
     ),
+    click.option("--optimizer", type=click.Choice(get_args(OptimizerName)), default=None, help="[default: sgd]"),
+    click.option(
+        "--schedule",
+        type=click.Choice(get_args(ScheduleName)),
+        default=None,
+        help="Of the learning rate.  [default: the network's own]",
+    ),
+    click.option("--clip-norm", type=float, default=None, help="The gradient's largest norm.  [default: any]"),
+    click.option(
+        "--augment",
+        default=None,
+        metavar="NAMES",
+        shell_complete=some_of(lambda: tuple(AUGMENTATIONS)),
+        help="shift, flip, shift,flip or none.  [default: the network's own]",
+    ),
+    click.option("--device", default=None, help="Where to train: cpu, cuda, mps.  [default: cpu]"),
     click.option("--seed", default=0, show_default=True, help="Of the split, the weights and the batches."),
+)
+
+stopping_options = together(
+    click.option(
+        "--patience",
+        type=click.IntRange(1),
+        default=None,
+        help="Stop after so many epochs without a better validation accuracy.  [default: never]",
+    ),
+    _number("--validation-share", UserSettings.validation_share, "Of every class of the training part, for patience."),
 )
 
 method_options = together(
@@ -71,6 +95,7 @@ method_options = together(
     ),
     _number("--weight-decay", UserSettings.weight_decay, "w of w |theta|^2, for weight_decay."),
     _number("--dropout", UserSettings.dropout, "The rate, for dropout."),
+    stopping_options,
 )
 
 
@@ -85,7 +110,7 @@ def tell_reading(samples: Samples) -> None:
 
 
 def prepared(
-    data: Path, label: str | None, size: int | None, grey: bool, net: str, **settings: Any
+    data: Path, label: str | None, size: int | None, grey: bool, net: str, augment: str | None, **settings: Any
 ) -> tuple[Samples, Reading, UserSettings]:
     """The samples, how they were read, and the settings with the network that fits them."""
     samples, net, reading = read_for_net(data, net, Reading(label, size, grey))
@@ -94,4 +119,5 @@ def prepared(
         where = "the last (guessed; the table has no header)"
         named = f"{samples.label} (guessed; --label to choose another)"
         click.echo(f"label column: {where if samples.label is None else named}", err=True)
-    return samples, reading, UserSettings(net=net, **settings)
+    chosen = augmentation_for(net, samples.x.shape[1:]) if augment is None else augment
+    return samples, reading, UserSettings(net=net, augment="" if chosen == "none" else chosen, **settings)

@@ -12,17 +12,31 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from ldmnet.errors import InputError, missing_extra
-from ldmnet.integrations.untuned import HIDDEN, OWN, STARTS, Start, Strength, net_for, untuned_method, untuned_net
+from ldmnet.integrations.untuned import (
+    HIDDEN,
+    OWN,
+    STARTS,
+    Strength,
+    augmentation_for,
+    net_for,
+    untuned_method,
+    untuned_net,
+)
 from ldmnet.seeds import derive_seed
+from ldmnet.training.augment import Augment
 from ldmnet.training.features import sweep
 from ldmnet.training.loop import fit
-from ldmnet.training.settings import TrainSettings
+from ldmnet.training.optimizers import Factory as OptimizerFactory
+from ldmnet.training.optimizers import Schedule
+from ldmnet.training.samples import settle_batch_norm
+from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils import check_random_state
+    from sklearn.utils.class_weight import compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise missing_extra("scikit-learn 1.6 or newer", "sklearn") from error
 
@@ -33,22 +47,35 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     """A neural network that LDMNet keeps from overfitting, as a scikit-learn classifier and transformer.
 
     Inputs are standardised inside, `mu` and `lambda_tilde` are set by a rule, and no sample is held back: the
-    defaults need neither a scaler nor tuning.
+    defaults need neither a scaler nor tuning. Where labels are whole numbers of two or more classes and -1, the samples
+    with -1 have no label, as in scikit-learn's semi-supervised estimators.
 
     Args:
         module: a network, of which a copy is trained from the weights it has; or a function that makes one from the
-            number of inputs and the number of classes; or None: the paper's networks for images of 28 x 28 (grey)
-            and 3 x 32 x 32, an MLP for anything else.
+            number of inputs and the number of classes; or None: a residual network for images (n, height, width) or
+            (n, channels, height, width) of 16 pixels or more per side, an MLP for anything else.
         layer: the name of the network's feature layer.
         hidden: the MLP's layers; the last one gives the features.
         mu: weight of the penalty; "auto" takes a fifteenth of the largest that SGD can follow.
         lambda_tilde: strength of the manifold term; "auto" is five times mu, zero switches the graph off.
-        epochs: passes over the training set; the learning rate is divided by ten after two thirds of them. None
-            takes 100 for the network of colour images, else 40.
-        lr: the learning rate; None takes 0.02 for the MLP, else 0.01.
+        epochs: passes over the training set; None takes 60 for the residual network, else 40.
+        lr: the learning rate; None takes 0.05 for the residual network, 0.02 for the MLP, else 0.01, but for "adam" and
+            "adamw" 0.001.
         momentum: of SGD.
-        batch_size: samples a step.
-        n_neighbors: neighbours a point in the graph, within its class.
+        batch_size: samples per step; None takes 50 for the residual network, else 32.
+        optimizer: "sgd", "adam", "adamw" or a function as in `fit`; None is SGD.
+        schedule: of the learning rate: "step", "cosine", "constant" or a function as in `fit`; None takes cosine for
+            the residual network, else step: divided by ten after two thirds of the epochs.
+        weight_decay: torch's; None takes 0.005 for the residual network, else zero.
+        clip_norm: the largest norm of the gradient; None does not clip.
+        augment: "shift", "flip", "shift,flip", "" or a function as in `fit`; None takes, for the residual network,
+            "shift" for grey images and "shift,flip" for others, else none.
+        patience: stop after so many epochs without a better validation accuracy and keep the best weights; None trains
+            on all samples to the end.
+        validation_share: the share of every class, at least one sample, that is held back to validate on if there is
+            patience.
+        class_weight: weights of the classes in the softmax loss by label, "balanced", or None for equal ones.
+        n_neighbors: neighbours per point in the graph, within its class.
         standardize: whether to give the inputs mean 0 and deviation 1, by the training set's statistics.
         random_state: of the initial weights and the batches.
         device: where to train.
@@ -59,7 +86,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         module_: the trained network.
         mu_: the weight that was used.
         lambda_tilde_: the strength that was used.
-        history_: one `Epoch` an epoch.
+        history_: one `Epoch` per epoch.
+        best_epoch_: the epoch whose weights were kept, where there is patience, else None.
         regularizer_: with its targets and its log; it is as large as the training set and is not pickled.
         input_shape_: the shape of one sample.
         n_features_in_: the length of its first axis.
@@ -76,7 +104,15 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         epochs: int | None = None,
         lr: float | None = None,
         momentum: float = 0.9,
-        batch_size: int = 32,
+        batch_size: int | None = None,
+        optimizer: OptimizerName | OptimizerFactory | None = None,
+        schedule: ScheduleName | Schedule | None = None,
+        weight_decay: float | None = None,
+        clip_norm: float | None = None,
+        augment: str | Augment | None = None,
+        patience: int | None = None,
+        validation_share: float = 0.1,
+        class_weight: dict[Any, float] | str | None = None,
         n_neighbors: int = 20,
         standardize: bool = True,
         random_state: int | np.random.RandomState | None = None,
@@ -92,30 +128,34 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.lr = lr
         self.momentum = momentum
         self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.augment = augment
+        self.patience = patience
+        self.validation_share = validation_share
+        self.class_weight = class_weight
         self.n_neighbors = n_neighbors
         self.standardize = standardize
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> LDMClassifier:
-        """Train on samples (n, ...) and their labels (n,)."""
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LDMClassifier:
+        """Train on samples (n, ...) and their labels (n,); weights (n,) are the samples' in the softmax loss."""
         samples, targets = validate_data(self, X, y, dtype=np.float64, allow_nd=True)
         check_classification_targets(targets)
-        self.classes_, labels = np.unique(targets, return_inverse=True)
+        self.classes_, labels = _classes(targets)
+        weights = self._weights(samples, targets, labels, sample_weight)
         self.input_shape_: tuple[int, ...] = samples.shape[1:]
-        self._statistics = _statistics(samples) if self.standardize else (np.zeros(()), np.ones(()))
         seed = _seed(self.random_state)
+        train, held = self._split(labels, seed)
+        self._statistics = _statistics(samples[train]) if self.standardize else (np.zeros(()), np.ones(()))
         self.module_ = self._build(seed).to(self.device)
-        inputs = self._inputs(samples)
-        start = self._start()
-        settings = TrainSettings(
-            epochs=start.epochs if self.epochs is None else self.epochs,
-            lr=start.lr if self.lr is None else self.lr,
-            momentum=self.momentum,
-            batch_size=self.batch_size,
-            seed=seed,
-        )
+        inputs, codes = self._inputs(samples[train]), torch.from_numpy(labels)
+        settings = self._settings(seed)
+        settle_batch_norm(self.module_, inputs)
         method = untuned_method(
             self.module_,
             inputs,
@@ -126,11 +166,22 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             layer=self.layer,
             n_neighbors=self.n_neighbors,
         )
-        data = inputs, torch.from_numpy(labels)
-        trained = fit(self.module_, data, method=method, settings=settings, layer=self.layer, progress=self.verbose)
+        own: dict[str, Any] = {"optimizer": self.optimizer, "schedule": self.schedule, "augment": self.augment}
+        trained = fit(
+            self.module_,
+            (inputs, codes[train]),
+            method=method,
+            settings=settings,
+            layer=self.layer,
+            sample_weight=None if weights is None else torch.from_numpy(weights[train]),
+            validation=(self._inputs(samples[held]), codes[held]) if len(held) else None,
+            progress=self.verbose,
+            **{name: value for name, value in own.items() if callable(value)},
+        )
         assert trained.regularizer is not None
         self.mu_, self.lambda_tilde_ = trained.regularizer.mu, trained.regularizer.lambda_tilde
         self.history_, self.regularizer_ = trained.history, trained.regularizer
+        self.best_epoch_ = trained.best_epoch
         self._n_features_out = trained.regularizer.target.shape[1]
         return self
 
@@ -170,8 +221,48 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         grey = len(self.input_shape_) == 2 and self.module is None
         return (1, *self.input_shape_) if grey else self.input_shape_
 
-    def _start(self) -> Start:
-        return OWN if self.module is not None else STARTS[net_for(self._net_shape())]
+    def _settings(self, seed: int) -> TrainSettings:
+        """The network's own settings with what is given in their place; functions go to `fit` as they are."""
+        shape = self._net_shape()
+        name = net_for(shape) if self.module is None else ""
+        augment = augmentation_for(name, shape) if self.augment is None else self.augment
+        return STARTS.get(name, OWN).settings(
+            epochs=self.epochs,
+            lr=self.lr,
+            momentum=self.momentum,
+            batch_size=self.batch_size,
+            optimizer=None if callable(self.optimizer) else self.optimizer,
+            schedule=None if callable(self.schedule) else self.schedule,
+            weight_decay=0.0 if callable(self.optimizer) and self.weight_decay is None else self.weight_decay,
+            clip_norm=self.clip_norm,
+            augment="" if callable(augment) else augment,
+            patience=self.patience,
+            seed=seed,
+        )
+
+    def _split(self, labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which samples are trained on, and which of the labelled are held back to validate on."""
+        everything = np.arange(len(labels))
+        if self.patience is None:
+            return everything, everything[:0]
+        if not 0 < self.validation_share < 1:
+            raise InputError(f"validation_share must be above 0 and below 1, got {self.validation_share}.")
+        draw, held = np.random.default_rng(derive_seed(seed, "validation")), []
+        for c in range(len(self.classes_)):
+            members = draw.permutation(everything[labels == c])
+            held.append(members[: min(max(1, round(self.validation_share * len(members))), len(members) - 1)])
+        return np.setdiff1d(everything, np.concatenate(held)), np.sort(np.concatenate(held))
+
+    def _weights(
+        self, samples: NDArray[Any], targets: NDArray[Any], labels: NDArray[np.int64], given: ArrayLike | None
+    ) -> NDArray[np.float64] | None:
+        """The weight of each sample in the loss; None where all are alike."""
+        if given is None and self.class_weight is None:
+            return None
+        weights: NDArray[np.float64] = _check_sample_weight(given, samples, dtype=np.float64, ensure_non_negative=True)
+        labelled = labels >= 0
+        weights[labelled] *= compute_sample_weight(self.class_weight, targets[labelled])
+        return weights
 
     def _build(self, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -193,6 +284,15 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         tags.transformer_tags.preserves_dtype = ["float32"]  # the network computes in single precision
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def _classes(targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes, and each label's place among them; -1 beside two or more whole numbers is no class but no label."""
+    classes = np.unique(targets)
+    if classes.dtype.kind == "i" and -1 in classes and len(classes) > 2:
+        classes = classes[classes != -1]
+        return classes, np.where(targets == -1, -1, np.searchsorted(classes, targets))
+    return classes, np.searchsorted(classes, targets)
 
 
 def _statistics(samples: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ldmnet.errors import InputError
-from ldmnet.networks import FeatureNet, Initialization, cifar_net, initialize, mlp, mnist_net
+from ldmnet.networks import (
+    SMALLEST_SIDE,
+    FeatureNet,
+    Initialization,
+    cifar_net,
+    initialize,
+    mlp,
+    mnist_net,
+    residual_net,
+)
 from ldmnet.seeds import generator
 from ldmnet.training.methods import AUTO_COUPLING, Method
-from ldmnet.training.settings import TrainSettings
+from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 from ldmnet.training.stability import stable_mu
 
 Strength = float | Literal["auto"]
@@ -27,25 +36,63 @@ HIDDEN = (256, 256)
 
 
 class Start(NamedTuple):
-    """The samples that a network takes, its initialisation, its learning rate and how long it trains."""
+    """The samples that a network takes, its initialisation, and how it trains unless told otherwise."""
 
     shape: tuple[int, ...] | None
     init: Initialization
     lr: float
     epochs: int
+    batch_size: int = 32
+    schedule: ScheduleName = "step"
+    weight_decay: float = 0.0
+
+    def settings(
+        self,
+        *,
+        epochs: int | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        optimizer: OptimizerName | None = None,
+        schedule: ScheduleName | None = None,
+        weight_decay: float | None = None,
+        **more: Any,
+    ) -> TrainSettings:
+        """How the network trains, with what is given in place of its own numbers; `more` is of `TrainSettings`."""
+        optimizer = optimizer or "sgd"
+        own_lr = self.lr if optimizer == "sgd" else ADAM_LR
+        return TrainSettings(
+            epochs=self.epochs if epochs is None else epochs,
+            lr=own_lr if lr is None else lr,
+            batch_size=self.batch_size if batch_size is None else batch_size,
+            optimizer=optimizer,
+            schedule=schedule or self.schedule,
+            weight_decay=self.weight_decay if weight_decay is None else weight_decay,
+            **more,
+        )
 
 
+ADAM_LR = 0.001  # torch's own, for every network
+# the residual network's weight decay: after 60 epochs on 50 images per class of CIFAR-10, without a regulariser, 47.9 %
+# of 2,000 other training images are right; with 0.0005 it is 47.0 %
 STARTS = {
     "mnist": Start((1, 28, 28), "xavier", 0.01, 40),
     "cifar": Start((3, 32, 32), "xavier", 0.01, 100),
+    "residual": Start(None, "he", 0.05, 60, batch_size=50, schedule="cosine", weight_decay=0.005),
     "mlp": Start(None, "he", 0.02, 40),
 }
 OWN = Start(None, "torch", 0.01, 40)  # a network of the user's, which starts as it is
 
 
 def net_for(shape: Sequence[int]) -> str:
-    """The name of the network for samples of a shape: the paper's for its images, an MLP for anything else."""
-    return next((name for name, start in STARTS.items() if start.shape == tuple(shape)), "mlp")
+    """The name of the network for samples of a shape: a residual one for images, an MLP for anything else."""
+    return "residual" if len(shape) == 3 and min(shape[1:]) >= SMALLEST_SIDE else "mlp"
+
+
+def augmentation_for(name: str, shape: Sequence[int]) -> str:
+    """How a network's images are augmented unless told otherwise: a grey image may be writing, which has no mirror."""
+    if name != "residual":
+        return ""
+    return "shift" if shape[0] == 1 else "shift,flip"
 
 
 def untuned_net(
@@ -55,6 +102,8 @@ def untuned_net(
     with torch.random.fork_rng(devices=[]):  # the layers draw weights when they are made
         if name == "mlp":
             net = mlp(math.prod(shape), n_classes, hidden)
+        elif name == "residual":
+            net = residual_net(shape, n_classes)
         else:
             net = mnist_net(n_classes) if name == "mnist" else cifar_net(n_classes)
     initialize(net, STARTS[name].init, seed)

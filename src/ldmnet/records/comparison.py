@@ -117,7 +117,7 @@ def _record(
     trace: Path | None,
 ) -> Record:
     place = {"method": run.method, "split": split}
-    known = {"settings": asdict(run.resolved()), **what}
+    known = {"settings": run.recorded(), **what}
     try:
         with bad_ends() as badly:
             outcome = fit_split(samples, run, on_epoch=on_epoch, trace=trace)
@@ -141,7 +141,7 @@ def _record(
 
 
 def _key(run: UserSettings, what: dict[str, str]) -> str:
-    text = json.dumps({**asdict(run.resolved()), **what}, sort_keys=True)
+    text = json.dumps({**run.recorded(), **what}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

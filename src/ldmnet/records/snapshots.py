@@ -228,7 +228,10 @@ class Trace:
         return {epoch: snapshot for epoch, snapshot in old.taken.items() if 0 < epoch < done and same}
 
     def finish(self, fit: Fit) -> None:
-        """Write the history and the solver's log."""
+        """Write the history and the solver's log; the last snapshot shows the weights that were put back, if any."""
+        if self._started and fit.best_epoch is not None:
+            self._taken[len(fit.history)] = take(self._model, self._points, self._layer)
+            write_snapshots(self._folder / FILE, Snapshots(self._points, self._taken))
         _write_lines(self._folder / HISTORY, [asdict(epoch) for epoch in fit.history])
         if fit.regularizer is not None:
             every = fit.method.epochs_per_update

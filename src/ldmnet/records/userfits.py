@@ -19,12 +19,14 @@ from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
+from ldmnet.networks import SMALLEST_SIDE
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.seeds import derive_seed
 from ldmnet.training.loop import Fit, fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
-from ldmnet.training.settings import TrainSettings
+from ldmnet.training.samples import settle_batch_norm
+from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,12 @@ class UserSettings:
     """Everything but the data that decides the result of a run on someone's own data.
 
     Attributes:
-        net: "mnist", "cifar", "mlp", or "package.module:factory", a function of the number of inputs and classes.
+        net: "residual", "mlp", "mnist", "cifar", or "package.module:factory", a function of the number of inputs and
+            classes.
         method: the regularisation.
         epochs: passes over the training set; None takes the network's own.
         lr: the learning rate; None takes the network's own.
-        batch_size: samples a step.
+        batch_size: samples per step; None takes the network's own.
         mu: weight of the penalty, or "auto".
         lambda_tilde: strength of the manifold term, or "auto".
         weight_decay: w of eq. (24), for the method weight_decay.
@@ -44,13 +47,20 @@ class UserSettings:
         layer: the name of the feature layer.
         test_share: the share of every class that is held out to test on; zero trains on all.
         seed: of the split, the initial weights and the batches, each derived apart.
+        optimizer: "sgd", "adam" or "adamw"; None is SGD.
+        schedule: of the learning rate: "step", "cosine" or "constant"; None takes the network's own.
+        clip_norm: the largest norm of the gradient; None does not clip.
+        augment: "shift", "flip", both with a comma, or "".
+        patience: stop after so many epochs without a better validation accuracy; None trains to the end.
+        validation_share: the share of every class of the training part that is held out for that.
+        device: where to train; None is the CPU.
     """
 
     net: str = "mlp"
     method: str = "ldmnet"
     epochs: int | None = None
     lr: float | None = None
-    batch_size: int = 32
+    batch_size: int | None = None
     mu: Strength = "auto"
     lambda_tilde: Strength = "auto"
     weight_decay: float = 0.005
@@ -58,21 +68,54 @@ class UserSettings:
     layer: str = "features"
     test_share: float = 0.0
     seed: int = 0
+    optimizer: OptimizerName | None = None
+    schedule: ScheduleName | None = None
+    clip_norm: float | None = None
+    augment: str = ""
+    patience: int | None = None
+    validation_share: float = 0.1
+    device: str | None = None
 
     def training(self) -> TrainSettings:
-        """SGD's numbers."""
-        start = STARTS.get(self.net, OWN)
-        return TrainSettings(
-            epochs=start.epochs if self.epochs is None else self.epochs,
-            lr=start.lr if self.lr is None else self.lr,
+        """How training runs, in numbers."""
+        return STARTS.get(self.net, OWN).settings(
+            epochs=self.epochs,
+            lr=self.lr,
             batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+            augment=self.augment,
+            patience=self.patience,
             seed=self.seed,
         )
 
     def resolved(self) -> UserSettings:
         """These settings with numbers in place of the network's own."""
-        numbers = self.training()
-        return replace(self, epochs=numbers.epochs, lr=numbers.lr)
+        own = self.training()
+        return replace(
+            self,
+            epochs=own.epochs,
+            lr=own.lr,
+            batch_size=own.batch_size,
+            optimizer=own.optimizer,
+            schedule=own.schedule,
+        )
+
+    def recorded(self) -> dict[str, Any]:
+        """What names a run; what earlier versions could not say is left out where it is what they did."""
+        return {k: v for k, v in asdict(self.resolved()).items() if k not in ONCE_FIXED or v != ONCE_FIXED[k]}
+
+
+ONCE_FIXED = {
+    "optimizer": "sgd",
+    "schedule": "step",
+    "clip_norm": None,
+    "augment": "",
+    "patience": None,
+    "validation_share": UserSettings.validation_share,
+    "device": None,
+}
 
 
 @dataclass(frozen=True)
@@ -87,18 +130,25 @@ class Reading:
 def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, Reading]:
     """Read data for a network, or find the network for the data if it is "auto".
 
-    Images of a folder are resized for the networks that have a size: mnist takes grey images, cifar colour.
+    Images of a folder are resized for the networks that have a size: mnist takes grey images, cifar colour. For the
+    residual network they are brought to 32 x 32 unless `size` says otherwise, grey if all of them are.
     """
     if path.is_dir():
         if net == "auto":
-            colour = read_samples(path, size=32).x
-            net = "mnist" if bool((colour == colour[:, :1]).all()) else "cifar"
-        if net in STARTS and (fixed := STARTS[net].shape) is not None:
+            net = "mlp" if reading.size is not None and reading.size < SMALLEST_SIDE else "residual"
+        if net == "residual":
+            reading = replace(reading, size=reading.size or 32)
+            if not reading.grey:
+                seen = read_samples(path, **asdict(reading))
+                if not bool((seen.x == seen.x[:, :1]).all()):
+                    return seen, net, reading
+                reading = replace(reading, grey=True)
+        elif net in STARTS and (fixed := STARTS[net].shape) is not None:
             if reading.size not in (None, fixed[-1]) or (reading.grey and fixed[0] != 1):
                 kind = "grey" if fixed[0] == 1 else "colour"
                 raise InputError(
                     f"the network {net} takes {kind} images of {fixed[-1]} x {fixed[-1]} pixels, whatever --size and "
-                    "--grey say. Leave them out, or choose --net mlp or a network of your own."
+                    "--grey say. Leave them out, or choose --net residual, mlp or a network of your own."
                 )
             reading = replace(reading, size=fixed[-1], grey=fixed[0] == 1)
     samples = read_samples(path, **asdict(reading))
@@ -197,10 +247,16 @@ def fit_split(
     train, test = torch.arange(len(y)), torch.empty(0, dtype=torch.int64)
     if settings.test_share:
         train, test = share_split(y, settings.test_share, settings.seed, samples.class_names)
+    valid = train[:0]
+    if settings.patience is not None:
+        seed = derive_seed(settings.seed, "validation")
+        kept, held = share_split(y[train], settings.validation_share, seed, samples.class_names)
+        train, valid = train[kept], train[held]
     standardize = Standardize.fit(samples.x[train])
     x = standardize(samples.x[train])
     model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
     held_out = (standardize(samples.x[test]), y[test]) if len(test) else None
+    settle_batch_norm(model, x)
     method = method_for(settings, model, x)
     traced = None
     if trace is not None:
@@ -219,7 +275,9 @@ def fit_split(
         method=method,
         settings=settings.training(),
         layer=settings.layer,
+        validation=(standardize(samples.x[valid]), y[valid]) if len(valid) else None,
         test=held_out,
+        device=settings.device,
         checkpoint=checkpoint,
         on_epoch=traced or on_epoch,
         progress=False,

@@ -26,7 +26,7 @@ from ldmnet.files import write_atomically
 from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.endings import bad_ends
-from ldmnet.records.userfits import Reading, UserSettings, build_net, fit_split, own_network
+from ldmnet.records.userfits import ONCE_FIXED, Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
 from ldmnet.training.progress import OnEpoch
@@ -79,7 +79,7 @@ def train_run(
     """
     path, checkpoint, history = folder / "run.json", folder / "checkpoint.pt", HistoryFile(folder / "history.jsonl")
     described = {
-        "settings": asdict(settings.resolved()),
+        "settings": settings.recorded(),
         "reading": asdict(reading),
         "class_names": samples.class_names,
         "shape": list(samples.x.shape[1:]),
@@ -113,6 +113,7 @@ def train_run(
         "train_loss": outcome.fit.train_loss,
         "test_accuracy": outcome.fit.test_accuracy,
         "test_loss": outcome.fit.test_loss,
+        "best_epoch": outcome.fit.best_epoch,
         "n_train": outcome.n_train,
         "n_test": outcome.n_test,
         "mu": outcome.fit.method.mu,
@@ -229,7 +230,7 @@ def versions() -> dict[str, str]:
 
 def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
     """Refuse to go on in a folder of another run."""
-    theirs, mine = old["settings"], new["settings"]
+    theirs, mine = {**ONCE_FIXED, **old["settings"]}, {**ONCE_FIXED, **new["settings"]}
     changed = [f"{k} {theirs.get(k)!r} (now {v!r})" for k, v in mine.items() if theirs.get(k) != v]
     if any(old[key] != new[key] for key in ("data", "class_names", "shape", "columns", "reading")):
         changed.append("other data, or read otherwise")

@@ -1,7 +1,8 @@
-"""What one epoch of training showed."""
+"""What one epoch of training showed, and which epoch was the best."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -12,9 +13,9 @@ class Epoch:
     Attributes:
         epoch: from zero.
         lr: the learning rate.
-        loss: mean softmax loss.
+        loss: mean softmax loss of the labelled samples.
         penalty: mean penalty of eq. (9).
-        accuracy: training accuracy, 0 to 1, as the batches saw it.
+        accuracy: training accuracy, 0 to 1, as the batches saw it; of the labelled samples.
         val_loss: softmax loss on the validation data, where given.
         val_accuracy: accuracy on the validation data, where given.
     """
@@ -26,3 +27,9 @@ class Epoch:
     accuracy: float
     val_loss: float | None = None
     val_accuracy: float | None = None
+
+
+def best_epoch(history: Sequence[Epoch]) -> int | None:
+    """The epoch of the best validation accuracy, by the lower loss among equals; None without validation data."""
+    seen = [e for e in history if e.val_accuracy is not None and e.val_loss is not None]
+    return max(seen, key=lambda e: (e.val_accuracy, -(e.val_loss or 0.0))).epoch if seen else None

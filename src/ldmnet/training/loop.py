@@ -9,21 +9,34 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ldmnet.errors import InputError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.networks import set_dropout
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
+from ldmnet.training.augment import Augment, augmentation
 from ldmnet.training.checkpoint import read_checkpoint
 from ldmnet.training.divergence import check_alive, divergence, some
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
-from ldmnet.training.history import Epoch
+from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
+from ldmnet.training.optimizers import Factory, Schedule, descent
 from ldmnet.training.progress import EpochBar, OnEpoch
-from ldmnet.training.samples import Data, as_tensors, channels_last, check_outputs, first_weight, shape_lazy_weights
-from ldmnet.training.settings import TrainSettings
+from ldmnet.training.samples import (
+    ClassWeight,
+    Data,
+    as_tensors,
+    channels_last,
+    check_outputs,
+    first_weight,
+    loss_weights,
+    move,
+    settle_batch_norm,
+    shape_lazy_weights,
+    softmax_loss,
+)
+from ldmnet.training.settings import TrainSettings, name_of
 from ldmnet.training.stability import stable_mu
 from ldmnet.training.state import Run
 
@@ -40,6 +53,8 @@ class Fit:
         train_loss: softmax loss on the training set after training, in eval mode.
         test_loss: softmax loss on the test data, where given.
         test_accuracy: accuracy on the test data, 0 to 1, where given.
+        best_epoch: the epoch of the best validation accuracy, where validation data was given; with `patience` the
+            model has its weights.
         seconds: by phase: train, sweep, graph, solve, other (the rest of an update), test; a run that went on from a
             checkpoint counts what was spent before it, too.
     """
@@ -51,6 +66,7 @@ class Fit:
     train_loss: float
     test_loss: float | None = None
     test_accuracy: float | None = None
+    best_epoch: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -62,8 +78,14 @@ def fit(
     settings: TrainSettings | None = None,
     layer: Layer = "features",
     across: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    class_weight: ClassWeight | None = None,
     validation: Data | None = None,
     test: Data | None = None,
+    optimizer: Factory | None = None,
+    schedule: Schedule | None = None,
+    augment: Augment | None = None,
+    device: str | torch.device | None = None,
     checkpoint: str | Path | None = None,
     on_epoch: OnEpoch | None = None,
     progress: bool = True,
@@ -71,16 +93,25 @@ def fit(
     """Train a classifier with one of the methods.
 
     Args:
-        model: any module that maps a batch to class scores; it is trained in place, on the device it is on.
-        data: the training set, `(inputs, labels)` or a data set of such pairs, which is read once.
+        model: any module that maps a batch to class scores; it is trained in place.
+        data: the training set, `(inputs, labels)`, a data set of such pairs, which is read once, or its DataLoader.
+            Samples labelled -1 have no label: they count in the penalty, not in the softmax loss or the accuracy.
         method: the regularisation; none unless given.
-        settings: SGD's numbers; the paper's unless given.
+        settings: the numbers of training; the paper's unless given.
         layer: the name of the model's feature layer; or several names, whose outputs are joined.
         across: (n,) which sensor saw each training sample, to seek neighbours across sensors only; see
             `ManifoldRegularizer`.
-        validation: data to report on after every epoch.
+        sample_weight: (n,) weights of the samples in the softmax loss; scaled to a mean of one.
+        class_weight: (n_classes,) weights of the classes in it, or "balanced" for the inverse of their frequencies.
+        validation: data to report on after every epoch, and by which `TrainSettings.patience` stops.
         test: data to report on at the end.
-        checkpoint: a file to write checkpoints to; if it is there already, training goes on from it, bit for bit
+        optimizer: makes an optimizer from the weights, in place of the settings' by name:
+            `functools.partial(torch.optim.AdamW, lr=0.001)`.
+        schedule: a factor on the learning rate for each epoch, in place of the settings' schedule.
+        augment: changes a batch of inputs every time it is trained on, in place of the settings' by name. It draws from
+            torch's own generator, which is seeded and saved with the run.
+        device: where to train; where the model is, unless given.
+        checkpoint: a file to write checkpoints to; if it is there already, training resumes from it, bit for bit
             on the CPU.
         on_epoch: called with every finished `Epoch`; draws a progress bar unless given.
         progress: False for silence.
@@ -90,10 +121,14 @@ def fit(
             The model is left as it was before that epoch.
     """
     method, settings = method or Method(), settings or TrainSettings()
+    if settings.patience is not None and validation is None:
+        raise InputError("patience waits for a better validation accuracy: give validation data, or leave it out.")
     for name in layer_names(layer):
         named_layer(model, name)
+    if device is not None:
+        move(model, device)
     weight = first_weight(model)
-    x, y = as_tensors(data, "data", weight)
+    x, y = as_tensors(data, "data", weight, unlabelled=True)
     held_out = None if validation is None else as_tensors(validation, "validation", weight)
     tested = None if test is None else as_tensors(test, "test", weight)
     across = None if across is None else torch.as_tensor(across)
@@ -109,6 +144,8 @@ def fit(
         method = method.resolved(
             lambda: stable_mu(model, x, layer, settings.lr, settings.momentum, settings.batch_size)
         )
+        own = {"optimizer": optimizer, "schedule": schedule, "augment": augment}
+        augment_draw = generator(settings.seed, "augment")
         run = Run(
             model=model,
             x=x,
@@ -116,18 +153,23 @@ def fit(
             layer=layer,
             settings=settings,
             regularizer=method.regularizer(x, y, across),
-            optimizer=torch.optim.SGD(
-                model.parameters(),
-                lr=settings.lr,
-                momentum=settings.momentum,
-                weight_decay=method.torch_weight_decay,
-            ),
+            descent=descent(model, settings, method.torch_weight_decay, optimizer, schedule),
             draw=generator(settings.seed, "batches"),
-            settings_saved={**asdict(settings), **asdict(method), "layer": ",".join(layer_names(layer))},
+            augment=augmentation(settings.augment, augment, x, augment_draw),
+            augment_draw=augment_draw,
+            weights=loss_weights(y, sample_weight, class_weight),
+            settings_saved={
+                **asdict(settings),
+                **asdict(method),
+                **{name: name_of(function) for name, function in own.items() if function is not None},
+                "layer": ",".join(layer_names(layer)),
+            },
             checkpoint=path,
         )
+        if run.regularizer is not None:
+            settle_batch_norm(model, x)
         if run.checkpoint is not None:
-            run.settings_saved["data"] = fingerprint(x, y, across)
+            run.settings_saved["data"] = fingerprint(x, y, across, run.weights)
         bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
         with torch.random.fork_rng(devices=[] if x.device.type == "cpu" else None):
             torch.manual_seed(derive_seed(settings.seed, "dropout"))
@@ -139,9 +181,10 @@ def fit(
                 with bar:
                     _train(run, held_out, bar)
         check_alive(run, sweep(model, some(x), layer=layer))
-        result = Fit(
-            model, method, run.history, run.regularizer, train_loss=evaluate(model, x, y)[0], seconds=run.seconds
-        )
+        labelled = run.labelled
+        known = (x, y) if bool(labelled.all()) else (x[labelled], y[labelled])
+        result = Fit(model, method, run.history, run.regularizer, evaluate(model, *known)[0], seconds=run.seconds)
+        result.best_epoch = best_epoch(run.history)
         if tested is not None:
             started = time.perf_counter()
             result.test_loss, result.test_accuracy = evaluate(model, *tested)
@@ -151,7 +194,7 @@ def fit(
 
 def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch | None) -> None:
     """Algorithm 1: every M epochs the dual step, the graph and alpha; in between SGD with the penalty."""
-    while run.epoch < run.settings.epochs:
+    while not run.finished:
         run.keep_weights()
         if run.regularizer is not None and run.regularizer.due(run.epoch):
             _update(run, run.regularizer)  # steps 4, 1 and 2
@@ -163,10 +206,12 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
             epoch = replace(epoch, val_loss=val_loss, val_accuracy=val_accuracy)
         run.history.append(epoch)
         run.epoch += 1
-        if run.epoch % run.settings.checkpoint_every == 0 or run.epoch == run.settings.epochs:
+        run.keep_best_weights()
+        if run.epoch % run.settings.checkpoint_every == 0 or run.finished:
             run.save()
         if on_epoch is not None:
             on_epoch(epoch)
+    run.put_best_back()
 
 
 def _update(run: Run, regularizer: ManifoldRegularizer) -> None:
@@ -187,10 +232,8 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> None:
 
 def _descend(run: Run) -> Epoch:
     """One epoch of SGD on the loss and, where there is a regulariser, its penalty."""
-    model, regularizer, optimizer = run.model, run.regularizer, run.optimizer
-    lr, n, largest_label = run.settings.lr_at(run.epoch), len(run.x), int(run.y.max())
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+    model, regularizer, n = run.model, run.regularizer, len(run.x)
+    lr, largest_label, n_labelled = run.descent.begin(run.epoch), int(run.y.max()), int(run.labelled.sum())
     precise = torch.promote_types(run.x.dtype, torch.float32)  # half precision cannot count an epoch
     loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))
     started = time.perf_counter()
@@ -202,15 +245,14 @@ def _descend(run: Run) -> Epoch:
             logits = logits.to(precise)
             if logits.shape[1] <= largest_label:
                 raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
-            loss = F.cross_entropy(logits, y)
-            loss_sum += loss.detach() * len(index)
+            labelled = len(index) if n_labelled == n else (y >= 0).sum()
+            loss = softmax_loss(logits, y, labelled, None if run.weights is None else run.weights[index])
+            loss_sum += loss.detach() * labelled
             if regularizer is not None:
                 penalty = regularizer.penalty(features, index)
                 penalty_sum += penalty.detach() * len(index)
                 loss = loss + penalty  # eq. (10)
             correct += (logits.detach().argmax(1) == y).sum()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            run.descent.step(loss)
     run.seconds["train"] += time.perf_counter() - started
-    return Epoch(run.epoch, lr, float(loss_sum) / n, float(penalty_sum) / n, float(correct) / n)
+    return Epoch(run.epoch, lr, float(loss_sum) / n_labelled, float(penalty_sum) / n, float(correct) / n_labelled)

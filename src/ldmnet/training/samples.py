@@ -4,42 +4,161 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ldmnet.errors import InputError
-from ldmnet.training.features import evaluating, sweep
+from ldmnet.training.features import IndexedDataset, evaluating, sweep
 
-Data = tuple[Any, Any] | Dataset[tuple[Any, Any]]
+Data = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
+ClassWeight = Tensor | Literal["balanced"]
+UNLABELLED = -1
 
 
-def as_tensors(data: Data, name: str, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """`data` as inputs (n, ...) of a weight's kind and int64 labels (n,), on its device, checked."""
-    if isinstance(data, Dataset):
-        samples = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
-        data = (
-            torch.stack([torch.as_tensor(sample[0]) for sample in samples]),
-            torch.as_tensor([sample[1] for sample in samples]),
-        )
-    x, y = (torch.as_tensor(part) for part in data)
+def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = False) -> tuple[Tensor, Tensor]:
+    """`data` as inputs (n, ...) of a weight's kind and int64 labels (n,), on its device, checked.
+
+    Args:
+        data: `(inputs, labels)` of tensors, arrays or tables; or a data set of such pairs, or its loader.
+        name: what errors call it.
+        weight: a parameter of the model.
+        unlabelled: whether labels may be -1.
+    """
+    given = _pairs(data, name) if isinstance(data, Dataset | DataLoader) else data
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"{name} must be (inputs, labels), a data set or a DataLoader, got {_described(given)}.")
+    x, y = _tensor(given[0], f"{name}: inputs"), _labels(given[1], name)
     if x.ndim < 2 or len(x) == 0:
         raise InputError(f"{name}: inputs must have shape (n, ...) with n at least 1, got {tuple(x.shape)}.")
     if not x.is_floating_point():
         raise InputError(f"{name}: inputs must be floating point, got {x.dtype}. Convert with .float().")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise InputError(f"{name}: labels must be integers, got {y.dtype}.")
     if y.shape != (len(x),):
         raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.")
     if not torch.isfinite(x).all():
         raise InputError(f"{name}: inputs has NaN or infinite values.")
-    y = y.to(weight.device, torch.int64)
-    if int(y.min()) < 0:
-        raise InputError(f"{name}: labels must be 0 or above, got {int(y.min())}.")
-    return x.to(weight.device, weight.dtype), y
+    lowest = int(y.min())
+    if lowest < (UNLABELLED if unlabelled else 0):
+        also = ", or -1 for a sample without a label" if unlabelled else ""
+        raise InputError(f"{name}: labels must be 0 or above{also}, got {lowest}.")
+    if int(y.max()) == UNLABELLED:
+        raise InputError(f"{name}: no sample has a label, every one is -1.")
+    return x.to(weight.device, weight.dtype), y.to(weight.device)
+
+
+def _pairs(data: Dataset[Any] | DataLoader[Any], name: str) -> tuple[Any, Any]:
+    """A data set's inputs and labels, read once; a loader gives its data set, in the data set's order."""
+    dataset: Any = data.dataset if isinstance(data, DataLoader) else data
+    dataset = dataset.dataset if isinstance(dataset, IndexedDataset) else dataset
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise InputError(f"{name}: a data set must have a length and samples by number, got {_described(dataset)}.")
+    samples = [dataset[i] for i in range(len(dataset))]
+    for i, sample in enumerate(samples):
+        if not isinstance(sample, tuple | list) or len(sample) < 2:
+            raise InputError(f"{name}: a data set must give pairs (x, y), but its sample {i} is {_described(sample)}.")
+        if len(sample) > 2 and isinstance(sample[0], int) and sample[0] == i:  # (index, x, y)
+            samples[i] = sample[1:]
+    if not samples:
+        raise InputError(f"{name}: the data set has no samples.")
+    inputs = [_tensor(sample[0], f"{name}: inputs") for sample in samples]
+    if len({x.shape for x in inputs}) > 1:
+        shapes = " and ".join(str(tuple(shape)) for shape in sorted({x.shape for x in inputs})[:2])
+        raise InputError(f"{name}: samples must have one shape, got {shapes}. Resize them.")
+    return torch.stack(inputs), np.array([np.asarray(sample[1]) for sample in samples])
+
+
+def _labels(given: Any, name: str) -> Tensor:
+    """Labels as int64; words are refused, whole numbers in floating point are taken."""
+    if not isinstance(given, Tensor):
+        values = np.asarray(given)
+        if values.dtype.kind in "OSU" and values.size:
+            first = str(values.flat[0])
+            raise InputError(
+                f"{name}: labels must be whole numbers from 0, got {first!r}. Number the classes, as with "
+                "numpy.unique(labels, return_inverse=True)[1], or use ldmnet.integrations.sklearn.LDMClassifier, which "
+                "takes labels of any kind."
+            )
+    y = _tensor(given, f"{name}: labels")
+    if y.is_complex() or y.dtype == torch.bool or (y.is_floating_point() and not bool((y == y.round()).all())):
+        raise InputError(f"{name}: labels must be integers, got {y.dtype}.")
+    return y.to(torch.int64)
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.as_tensor(np.require(values, requirements=["C", "W"]) if np.ndim(values) else values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be numbers, got {_described(values)}.") from error
+
+
+def _described(value: Any) -> str:
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
+
+
+def loss_weights(y: Tensor, sample_weight: Any = None, class_weight: ClassWeight | None = None) -> Tensor | None:
+    """The weight of each sample in the softmax loss, with a mean of one over the labelled; None if all are alike.
+
+    Args:
+        y: (n,) labels, -1 where there is none.
+        sample_weight: (n,) weights, zero or above.
+        class_weight: (n_classes,) weights that multiply them, or "balanced": the inverse of the classes' frequencies.
+    """
+    device, y = y.device, y.cpu()  # some devices have no double precision
+    labelled = y != UNLABELLED
+    w = torch.ones(len(y), dtype=torch.float64)
+    if sample_weight is not None:
+        w = _tensor(sample_weight, "sample_weight").to(w)
+        if w.shape != y.shape:
+            raise InputError(f"sample_weight has shape {tuple(w.shape)} but there are {len(y)} samples.")
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise InputError(f"class_weight must be 'balanced' or one weight per class, got {class_weight!r}.")
+        counts = y[labelled].bincount().double()
+        w = w * (1 / counts)[y.clamp(min=0)]
+    elif class_weight is not None:
+        per_class = _tensor(class_weight, "class_weight").to(w)
+        if per_class.ndim != 1 or len(per_class) <= int(y.max()):
+            raise InputError(
+                f"class_weight must have one weight per class, 0 to {int(y.max())}, got {tuple(per_class.shape)}."
+            )
+        w = w * per_class[y.clamp(min=0)]
+    w = torch.where(labelled, w, 0.0)
+    if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or float(w.max()) == 0:
+        raise InputError("sample_weight and class_weight must be finite, zero or above, and not all zero.")
+    counted = w[labelled]
+    return None if bool((counted == counted[0]).all()) else (w / counted.mean()).to(device, torch.float32)
+
+
+def softmax_loss(logits: Tensor, y: Tensor, labelled: int | Tensor, weight: Tensor | None) -> Tensor:
+    """The mean softmax loss of a batch's labelled samples, each times its weight; zero if none has a label.
+
+    Args:
+        logits: (b, n_classes).
+        y: (b,) labels, -1 where there is none.
+        labelled: how many have one.
+        weight: (b,), or None for ones.
+    """
+    if weight is None and isinstance(labelled, int):  # all have one
+        return F.cross_entropy(logits, y)
+    each = F.cross_entropy(logits, y, ignore_index=UNLABELLED, reduction="none")
+    total = each.sum() if weight is None else (each * weight.to(each.dtype)).sum()
+    return total / (labelled.clamp(min=1) if isinstance(labelled, Tensor) else labelled)
+
+
+def move(model: nn.Module, device: str | torch.device) -> None:
+    """Move a model to a device, or say why it cannot be."""
+    try:
+        model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"the device {device!s} cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def first_weight(model: nn.Module) -> Tensor:
@@ -55,6 +174,26 @@ def shape_lazy_weights(model: nn.Module, x: Tensor) -> None:
     if any(is_lazy(p) for p in model.parameters()):
         with evaluating(model), torch.no_grad():  # not in inference mode: what is made there has no gradient
             model(x[:1])
+
+
+@torch.no_grad()
+def settle_batch_norm(model: nn.Module, x: Tensor) -> None:
+    """Give batch normalisation that has seen no batch yet the statistics of some samples, evenly spaced.
+
+    A sweep is in eval mode: before training it would show features that no training pass has, often of another size.
+    """
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+    fresh = [m for m in norms if m.num_batches_tracked == 0 and m.running_mean is not None and not m.running_mean.any()]
+    if not fresh or len(x) < 2:
+        return
+    momenta = [m.momentum for m in fresh]
+    with evaluating(model):  # DropOut stays off
+        for m in fresh:
+            m.train()
+            m.momentum = None  # these statistics alone
+        model(x[:: max(1, len(x) // 256)][:256])
+    for m, momentum in zip(fresh, momenta, strict=True):
+        m.momentum = momentum
 
 
 @contextmanager
