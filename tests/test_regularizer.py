@@ -421,7 +421,7 @@ def test_penalty_before_step():
 
 def test_features_of_another_length():
     words = (
-        "features has 12 rows but the regularizer was built for 40 inputs. Pass the features of the whole training "
+        "features has 12 rows but the regularizer was built for 40 samples. Pass the features of the whole training "
         "set, in its order (see ldmnet.sweep)."
     )
     with pytest.raises(InputError, match=exactly(words)):

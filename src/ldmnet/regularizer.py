@@ -1,6 +1,6 @@
 """The regulariser: what Algorithm 1 does between epochs, and the penalty that SGD sees.
 
-    regularizer = ManifoldRegularizer(inputs=x, groups=y, mu=0.01, lambda_tilde=0.05)
+    regularizer = ManifoldRegularizer(groups=y)
     for epoch in range(300):
         if regularizer.due(epoch):
             regularizer.step(sweep(model, x, layer="features"))
@@ -17,9 +17,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,154 +27,109 @@ from torch.nn import functional as F
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.fingerprints import fingerprint
-from ldmnet.graph.groups import Groups, checked_groups
-from ldmnet.graph.neighbors import NeighborSearch, SearchKind, checked_points
-from ldmnet.graph.weights import Symmetrize, self_tuned_weights
+from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
+from ldmnet.graph.neighbors import NeighborSearch, checked_points
+from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
-from ldmnet.pim.system import Mass, PointIntegralSystem
+from ldmnet.pim.system import PointIntegralSystem
+from ldmnet.strength import ManifoldSettings, Pull
 from ldmnet.updates import Update, describe
 
+T = TypeVar("T")
 TOL, ROUGH_TOL = 1e-5, 1e-3  # of the solve, where neighbours are exact and where they are not
-SETTINGS = (
-    "mu",
-    "lambda_tilde",
-    "n_neighbors",
-    "sigma_neighbor",
-    "epochs_per_update",
-    "max_steps",
-    "tol",
-    "mass",
-    "input_scale",
-    "symmetrize",
-    "self_weight",
-    "keep_dual",
-    "features",
-    "neighbors",
-)
 
 
 class ManifoldRegularizer:
-    """Low-dimensional-manifold regularisation of a network's features.
+    """Low-dimensional-manifold regularisation of a network's features. No number has to be given.
 
     Args:
         inputs: the whole training set, (n, ...) floating point, in the order that `index` counts. The graph, the solve
-            and the target are where they are; the network may be on another device.
-        groups: (n,) class labels: neighbours are searched within a class. None searches among all.
-        mu: weight of the penalty, above zero. SGD is stable only while lr * mu * |h|^2 < 2 (1 + momentum), h the
-            activations that feed the feature layer.
-        lambda_tilde: strength of the manifold term, the paper's lambda~ = 2 lambda / t. Zero switches the graph
-            off: the target is then the features at the last update (the control experiment).
-        n_neighbors: neighbours a point in the graph.
-        sigma_neighbor: which neighbour's distance is the local scale of eq. (23).
-        epochs_per_update: the paper's M, epochs of SGD between updates.
-        max_steps: at most this many products in the solver.
-        tol: relative residual at which a column counts as solved; unless given 1e-5, or 1e-3 where neighbours are
-            found approximately.
-        mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
-        input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
-        symmetrize: how W is made symmetric, see `self_tuned_weights`.
-        self_weight: W_ii, zero or above.
-        keep_dual: False sets Z to zero at every step, which makes the update a plain alternation.
-        features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
-            every step but the first may be called without features: no sweep, but features that are up to an epoch
-            old and from training mode.
-        neighbors: "exact", or "auto": groups of 4,096 points or more are searched approximately, with lists kept from
-            step to step and the recall on a sample in every `Update`.
+            and the target are where they are; the network may be on another device. None builds the graph on the
+            features alone, on their device.
+        groups: (n,) class labels, numbers or names: neighbours are searched within a class. Samples labelled -1 take
+            no part and are not pulled. None searches among all.
         across: (n,) whole numbers, as the sensor that saw a sample: a point's neighbours are then sought among those of
             its group that another sensor saw. None seeks among all.
+        options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name.
 
     Attributes:
-        target: (n, d_feat) alpha + Z, what the penalty pulls the features toward.
-        Z: (n, d_feat) the dual variable.
-        log: one `Update` a step.
+        settings: the `ManifoldSettings`.
+        target: (n, d_feat) alpha + Z, what the penalty pulls the features toward; NaN for samples labelled -1.
+        Z: (n, d_feat) the dual variable, likewise.
+        log: one `Update` per step.
     """
 
-    _STATE_KEYS = ("target", "Z", "running", "search", "steps", "data", "settings")
+    _STATE_KEYS = ("target", "Z", "running", "visits", "pull", "search", "steps", "data", "settings")
 
-    def __init__(
-        self,
-        inputs: Tensor,
-        groups: Tensor | None = None,
-        *,
-        mu: float,
-        lambda_tilde: float,
-        n_neighbors: int = 20,
-        sigma_neighbor: int = 10,
-        epochs_per_update: int = 2,
-        max_steps: int = 50,
-        tol: float | None = None,
-        mass: Mass = "lumped",  # DEVIATION(1)
-        input_scale: float = 1.0,
-        symmetrize: Symmetrize = "max",
-        self_weight: float = 1.0,
-        keep_dual: bool = True,
-        features: Literal["sweep", "running"] = "sweep",
-        neighbors: SearchKind = "exact",
-        across: Tensor | None = None,
-    ) -> None:
-        if not isinstance(inputs, Tensor):
-            inputs = torch.as_tensor(inputs)
-        if inputs.ndim < 2:
-            raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
-        self.inputs = checked_points(_at_least_single(inputs).flatten(1), "inputs")
-        self.groups = checked_groups(groups, len(self.inputs), self.inputs.device)
-        self.across = None if across is None else checked_groups(across, len(self.inputs), self.inputs.device, "across")
-        for name, value, least in (
-            ("n_neighbors", n_neighbors, 1),
-            ("sigma_neighbor", sigma_neighbor, 1),
-            ("epochs_per_update", epochs_per_update, 1),
-            ("max_steps", max_steps, 1),
-        ):
-            if value < least:
-                raise InputError(f"{name} must be at least {least}, got {value}.")
-        if sigma_neighbor > n_neighbors:
-            raise InputError(
-                f"sigma_neighbor is {sigma_neighbor} but n_neighbors is {n_neighbors}: the local scale is taken "
-                "from the neighbours found. Lower sigma_neighbor."
-            )
-        if not 0 < mu < float("inf"):
-            raise InputError(f"mu must be above zero and finite, got {mu}.")
-        if not 0 <= lambda_tilde < float("inf"):
-            raise InputError(f"lambda_tilde must be zero or above and finite, got {lambda_tilde}.")
-        if mass not in ("lumped", "consistent"):
-            raise InputError(f"mass must be 'lumped' or 'consistent', got {mass!r}.")
-        if not 0 <= input_scale < float("inf"):
-            raise InputError(f"input_scale must be zero or above and finite, got {input_scale}.")
-        if tol is not None and not 0 < tol < 1:
-            raise InputError(f"tol must be above zero and below one, got {tol}.")
-        if features not in ("sweep", "running"):
-            raise InputError(f"features must be 'sweep' or 'running', got {features!r}.")
-        self.mu = float(mu)
-        self.lambda_tilde = float(lambda_tilde)
-        self.n_neighbors = int(n_neighbors)
-        self.sigma_neighbor = int(sigma_neighbor)
-        self.epochs_per_update = int(epochs_per_update)
-        self.max_steps = int(max_steps)
-        self.mass: Mass = mass
-        self.input_scale = float(input_scale)
-        self.symmetrize: Symmetrize = symmetrize
-        self.self_weight = float(self_weight)
-        self.keep_dual = bool(keep_dual)
-        self.features: Literal["sweep", "running"] = features
-        self.neighbors: SearchKind = neighbors
+    def __init__(self, inputs: Tensor | None = None, groups: Any = None, *, across: Any = None, **options: Any) -> None:
+        self.settings = ManifoldSettings.named(options)
+        self.inputs = None if inputs is None else _flat(inputs)
+        n = _length(inputs=inputs, groups=groups, across=across)
+        device = torch.device("cpu") if self.inputs is None else self.inputs.device
+        self.groups = None if n is None else checked_groups(groups, n, device)
+        self.across = None if across is None or n is None else checked_groups(across, n, device, "across")
+        if self.groups is not None and bool((self.groups == UNLABELLED).all()):
+            raise InputError("every sample of groups is labelled -1, unlabelled: there is nothing to build a graph on.")
+        self.epochs_per_update = self.settings.epochs_per_update
         self.log: list[Update] = []
-        self._groups = Groups(self.groups)
-        scaled = self.inputs if input_scale in (0, 1) else checked_points(self.inputs * input_scale, "scaled inputs")
-        self._search = NeighborSearch(
-            self._groups, n_neighbors, scaled if input_scale else None, kind=neighbors, across=self.across
-        )
-        self.tol = float(tol) if tol is not None else ROUGH_TOL if self._search.approximates else TOL
-        # each (n, d_feat), with the rows sorted by group, as the graph and the solve want them
+        self._pull = Pull(self.settings)
+        self._parts: tuple[Groups, NeighborSearch] | None = None
+        # each (m, d_feat), with the rows sorted by group, as the graph and the solve want them
         self._target: Tensor | None = None
         self._Z: Tensor | None = None
         self._running: Tensor | None = None  # what penalty saw last, NaN where it saw nothing
-        self._warned: set[Status] = set()
+        self._visits: Tensor | None = None  # (m,) how often penalty saw each sample since the last step
+        self._warned: set[str] = set()
+        if self.inputs is not None:
+            self._settle(len(self.inputs), self.inputs.device)
+
+    def __repr__(self) -> str:
+        given = ", ".join(
+            f"{field.name}={getattr(self.settings, field.name)!r}"
+            for field in fields(self.settings)
+            if getattr(self.settings, field.name) != field.default
+        )
+        n = "any number of" if self.groups is None else str(len(self.groups))
+        on = "features" if self.inputs is None or not self.settings.input_scale else "inputs and features"
+        state = f"{len(self.log)} updates" + (f", mu {self.mu:.3g}" if self.mu else "")
+        return f"ManifoldRegularizer({given}) of {n} samples, graph on the {on}, {state}"
+
+    def _settle(self, n: int, device: torch.device) -> None:
+        """Sort the samples by group on the device where the work will be done."""
+        self.groups = checked_groups(self.groups, n, device)
+        groups = Groups(self.groups)
+        scale, inputs = self.settings.input_scale, None
+        if self.inputs is not None and scale:
+            inputs = self.inputs if scale == 1 else checked_points(self.inputs * scale, "scaled inputs")
+        across = None if self.across is None else self.across.to(device)
+        search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors, across=across)
+        self._parts = groups, search
+
+    @property
+    def _groups(self) -> Groups:
+        return self._after_first_step(self._parts, "the graph")[0]
+
+    @property
+    def mu(self) -> float:
+        """The weight of the penalty since the last step; zero before the first, unless it was given."""
+        return self._pull.mu
+
+    @property
+    def lambda_tilde(self) -> float:
+        """The strength of the manifold term since the last step; zero where the graph is off."""
+        return self._pull.lambda_tilde
 
     @property
     def coupling(self) -> float:
         """The paper's mu / lambda_tilde in eq. (19); infinite when the graph is off."""
-        return self.mu / self.lambda_tilde if self.lambda_tilde else float("inf")
+        return self._pull.coupling
+
+    @property
+    def tol(self) -> float:
+        """The relative residual at which a column counts as solved."""
+        rough = self._parts is not None and self._parts[1].approximates
+        return self.settings.tol if self.settings.tol is not None else ROUGH_TOL if rough else TOL
 
     @property
     def target(self) -> Tensor:
@@ -212,50 +167,58 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         started = time.perf_counter()
-        f = self._seen() if features is None else self._groups.gather(self._checked_features(features))
+        f = self._seen() if features is None else self._sorted(features)
         with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
             update = self._step(f)
         update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
         return update
 
     def _step(self, f: Tensor) -> Update:
-        """One outer iteration from features (n, d_feat) sorted by group."""
-        if self._target is None or not self.keep_dual:
+        """One outer iteration from features (m, d_feat) sorted by group."""
+        (groups, search), settings, pull = self._after_first_step(self._parts, "the graph"), self.settings, self._pull
+        pulled = pull.mu > 0
+        penalty = pull.update(f)
+        if self._target is None or not pulled or not settings.keep_dual:
             Z = torch.zeros_like(f)
         else:
             Z = self._target - f  # eq. (8): Z + alpha - f
         v = f - Z  # eq. (22)
         system, started = None, time.perf_counter()
-        if self.lambda_tilde == 0:
+        if not pull.smooths:
             built = started
             solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
             target = f.clone()  # alpha + Z = v + Z, without the rounding
         else:
             W = self_tuned_weights(  # Algorithm 1, step 1
-                self._search(f),
-                self.sigma_neighbor,
-                symmetrize=self.symmetrize,
-                self_weight=self.self_weight,
-                cuts=self._groups.starts[1:],
+                search(f),
+                settings.sigma_neighbor,
+                symmetrize=settings.symmetrize,
+                self_weight=settings.self_weight,
+                cuts=groups.starts[1:],
             )
-            system = PointIntegralSystem(W, self.coupling, self.mass)
+            system = PointIntegralSystem(W, pull.coupling, settings.mass)
             built = time.perf_counter()
             solution = solve_grouped(  # step 2
-                system, v, self._groups, tol=self.tol, max_steps=self.max_steps, overwrite=True
+                system, v, groups, tol=self.tol, max_steps=settings.max_steps, overwrite=True
             )
             target = solution.value.add_(Z)  # in place: no second array of this size
         solved = time.perf_counter()
         self._target, self._Z = target, Z
-        if self.features == "running":
+        if settings.features == "running":
             self._running = torch.full_like(f, torch.nan)
         seconds = {"graph": built - started, "solve": solved - built}
-        update = describe(f, Z, target, solution, system, seconds, self._search.recall, self._groups.starts)
+        update = describe(f, Z, target, solution, system, seconds, search.recall, groups.starts)
+        update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current, penalty=penalty)
         self.log.append(update)
-        self._report(solution)
+        visits, self._visits = self._visits, torch.zeros(len(f), dtype=torch.int32, device=f.device)
+        self._report(solution, visits)
         return update
 
     def penalty(self, features: Tensor, index: Tensor) -> Tensor:
-        """The mean over a batch of E_i, eq. (9): mu/2 |f(x_i) - Z_i - alpha_i|^2.
+        """The mean over a batch of E_i, eq. (9): mu/2 |f(x_i) - Z_i - alpha_i|^2, zero for samples labelled -1.
+
+        Without the paper's numbers, mu is that of the batch's spread where it is wider than at the update, and the pull
+        on a sample farther than four spreads from its target falls again: an outlier, or a network that ran away.
 
         Args:
             features: (b, d_feat) the batch's features, with gradient.
@@ -274,28 +237,44 @@ class ManifoldRegularizer:
                 f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
                 f"{target.shape[1]} features each: expected {(len(index), target.shape[1])}."
             )
-        if len(index) == 0:
+        rank, size = self._groups.rank, len(index)
+        if size == 0:
             return features.sum()
         try:
-            rows = self._groups.rank.index_select(0, index.to(target.device, torch.int64))
+            rows = rank.index_select(0, index.to(target.device, torch.int64))
         except (IndexError, RuntimeError) as error:
-            raise _index_error(index, len(target)) from error
+            raise _index_error(index, len(rank)) from error
+        if len(rank) > len(target):  # some samples are in no group
+            grouped = rows >= 0
+            rows, features = rows[grouped], features[grouped.to(features.device)]
+            if len(rows) == 0:
+                return features.sum()
         if self._running is not None:
             self._running[rows] = features.detach().to(target)
+        if self._visits is not None:
+            self._visits.index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
         wanted = target.index_select(0, rows).to(features.device)
+        if not self._pull.absolute:
+            features = features.to(target.dtype)
+            distances = (features - wanted).square().sum(1)
+            spread = features.detach().var(0, correction=0).sum()
+            self._pull.see(distances.sum(), spread, len(rows))
+            return self._pull.penalty(distances, size, spread)
         distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
-        return distance * _scalar(self.mu / (2 * len(index)), distance.dtype, distance.device)  # eqs. (9), (10)
+        self._pull.see(distance, distance.detach(), len(rows))
+        return distance * _scalar(self.mu / (2 * size), distance.dtype, distance.device)  # eqs. (9), (10)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a later process needs to go on: target and Z, the clock, and what they belong to."""
+        """Everything a later process needs to resume: target and Z, the clock, and what they belong to."""
+        kept = {"target": self._target, "Z": self._Z, "running": self._running}
         return {
-            "target": None if self._target is None else self._groups.scatter(self._target),
-            "Z": None if self._Z is None else self._groups.scatter(self._Z),
-            "running": None if self._running is None else self._groups.scatter(self._running),
-            "search": self._search.state(),
+            **{name: None if value is None else self._groups.scatter(value) for name, value in kept.items()},
+            "visits": None if self._visits is None else self._groups.scatter(self._visits, 0),
+            "pull": self._pull.state(),
+            "search": {} if self._parts is None else self._parts[1].state(),
             "steps": [asdict(update) for update in self.log],
             "data": self._fingerprint(),
-            "settings": self.settings(),
+            "settings": asdict(self.settings),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -307,29 +286,32 @@ class ManifoldRegularizer:
         missing = [key for key in self._STATE_KEYS if key not in state]
         if missing:
             raise StateError(f"the state lacks {', '.join(missing)}. Pass what state_dict() returned, whole.")
+        mine, theirs = asdict(self.settings), state["settings"]
+        changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
+        if self.groups is None and state["target"] is not None:
+            self._settle(len(state["target"]), state["target"].device)
         if state["data"] != self._fingerprint():
             raise StateError(
                 "the state was saved for another data set (inputs or groups differ). Build the regularizer with "
                 "the same inputs and groups, in the same order."
             )
-        mine, theirs = self.settings(), state["settings"]
-        changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
         if changed:
             raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
         try:
             log = [Update(**entry) for entry in state["steps"]]
         except TypeError as error:
             raise StateError(f"the state's log cannot be read: {error}.") from error
-        self._target, self._Z, self._running = (
-            None if state[key] is None else self._groups.gather(state[key].to(self.inputs.device))
-            for key in ("target", "Z", "running")
-        )
-        self._search.load(state["search"])
+        if self._parts is None and state["target"] is not None:
+            self._settle(len(state["target"]), state["target"].device)
+        if self._parts is not None:
+            groups, search = self._parts
+            self._target, self._Z, self._running, self._visits = (
+                None if state[key] is None else groups.gather(state[key].to(groups.order.device))
+                for key in ("target", "Z", "running", "visits")
+            )
+            search.load(state["search"])
+        self._pull.load(state["pull"], self._target)
         self.log = log
-
-    def settings(self) -> dict[str, Any]:
-        """The numbers that define the method, by name."""
-        return {name: getattr(self, name) for name in SETTINGS}
 
     def _seen(self) -> Tensor:
         """The features that `penalty` saw since the last step, if it saw them all."""
@@ -338,44 +320,60 @@ class ManifoldRegularizer:
         unseen = int(self._running.isnan().any(1).sum())
         if unseen:
             raise StateError(
-                f"step() was called without features, but penalty() has not seen {unseen} of the {len(self.inputs)} "
+                f"step() was called without features, but penalty() has not seen {unseen} of the {len(self._running)} "
                 "samples since the last step. Pass the features, or run a whole epoch first."
             )
         return checked_points(self._running, "features")
 
-    def _checked_features(self, features: Tensor) -> Tensor:
+    def _sorted(self, features: Tensor) -> Tensor:
+        """The features of all samples, checked, sorted by group, on the device of the inputs, or on their own."""
         f = checked_points(_at_least_single(features), "features")
-        n = len(self.inputs)
-        if len(f) != n:
+        if self.groups is not None and len(f) != len(self.groups):
             raise InputError(
-                f"features has {len(f)} rows but the regularizer was built for {n} inputs. Pass the features of the "
-                "whole training set, in its order (see ldmnet.sweep)."
+                f"features has {len(f)} rows but the regularizer was built for {len(self.groups)} samples. Pass the "
+                "features of the whole training set, in its order (see ldmnet.sweep)."
             )
         if self._target is not None and f.shape[1] != self._target.shape[1]:
             raise InputError(
                 f"features has {f.shape[1]} columns but the last step had {self._target.shape[1]}. "
                 "Pass the same layer's features at every step."
             )
-        return f.to(self.inputs.device)
+        if self._parts is None:
+            self._settle(len(f), f.device)
+        return self._groups.gather(f.to(self._groups.order.device))
 
-    def _report(self, solution: Solution) -> None:
-        """Warn once about each status that is not CONVERGED."""
-        if solution.status is Status.CONVERGED or solution.status in self._warned:
-            return
-        self._warned.add(solution.status)
-        counted = f" in {solution.negative_curvature} columns" if solution.negative_curvature else ""
-        warnings.warn(
-            f"the alpha update ended with {solution.status.name}{counted} (largest relative residual "
-            f"{float(solution.residual.max()):.1e}); to mend it: {solution.status.value}. Shown once; every update is "
-            "in the log.",
-            NumericalWarning,
-            stacklevel=3,
-        )
+    def _report(self, solution: Solution, visits: Tensor | None) -> None:
+        """Warn once about each status that is not CONVERGED, about the brake, and about samples left out."""
+        if solution.status is not Status.CONVERGED:
+            counted = f" in {solution.negative_curvature} columns" if solution.negative_curvature else ""
+            self._warn(
+                solution.status.name,
+                f"the alpha update ended with {solution.status.name}{counted} (largest relative residual "
+                f"{float(solution.residual.max()):.1e}); to mend it: {solution.status.value}. Shown once; every update "
+                "is in the log.",
+            )
+        if self._pull.braked:
+            self._warn("brake", self._pull.braked)
+        if visits is not None and "visits" not in self._warned:
+            low, high = (int(value) for value in torch.aminmax(visits))
+            if low < high:
+                self._warn(
+                    "visits",
+                    f"since the last step penalty() saw some samples {high} times and others {low} times "
+                    f"({int((visits == 0).sum())} of {len(visits)} never). Is drop_last=True, or does index count "
+                    "another data set (write IndexedDataset(Subset(...)), not Subset(IndexedDataset(...)))? "
+                    "Shown once.",
+                )
 
-    def _fingerprint(self) -> str:
-        return fingerprint(self.inputs, self.groups, self.across)
+    def _warn(self, kind: str, words: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(words, NumericalWarning, stacklevel=5)
 
-    def _after_first_step(self, value: Tensor | None, name: str) -> Tensor:
+    def _fingerprint(self) -> str | None:
+        return None if self.groups is None else fingerprint(self.groups, self.inputs, self.across)
+
+    def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
@@ -391,6 +389,25 @@ def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
 def _index_error(index: Tensor, n: int) -> InputError:
     low, high = int(index.min()), int(index.max())
     return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
+
+
+def _length(**parts: Any) -> int | None:
+    """How many samples there are, as far as what is given tells."""
+    for name, part in parts.items():
+        if part is not None:
+            try:
+                return len(part)
+            except TypeError as error:
+                raise InputError(f"{name} must be one entry per sample, got {part!r}.") from error
+    return None
+
+
+def _flat(inputs: Any) -> Tensor:
+    """Inputs as rows of floating-point numbers, checked."""
+    inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+    if inputs.ndim < 2:
+        raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
+    return checked_points(_at_least_single(inputs).flatten(1), "inputs")
 
 
 def _at_least_single(values: Tensor) -> Tensor:

@@ -30,6 +30,10 @@ class Update:
         energy: Dirichlet energy of alpha over that of f, on the same columns and samples.
         seconds: by phase: graph, solve, other (Z, v, copies, this log).
         recall: the share of the true neighbours in the graph, on a sample; 1 where the search is exact.
+        mu: the weight of the penalty until the next update.
+        lambda_tilde: the strength of the manifold term in this one.
+        strength: the same without a unit, with ramp and brake; None for the paper's numbers.
+        penalty: the mean penalty since the last update; None where there was none.
     """
 
     status: str
@@ -41,6 +45,10 @@ class Update:
     energy: float
     seconds: dict[str, float]
     recall: float = 1.0
+    mu: float = 0.0
+    lambda_tilde: float = 0.0
+    strength: float | None = None
+    penalty: float | None = None
 
 
 def describe(

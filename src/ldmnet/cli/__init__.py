@@ -45,7 +45,7 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     predict: "Write the class and probabilities of each sample.",
     embed: "Write the features of each sample.",
     compare: "Compare the methods on your data over repeated splits.",
-    tune: "Choose mu and lambda_tilde for your data.",
+    tune: "Choose strength and coupling for your data.",
     export: "Write a trained network as an ONNX or TorchScript file.",
     report: "Write one HTML page about runs.",
     completion: "Print the script that completes words with the tab key.",

@@ -13,6 +13,7 @@ from ldmnet.data.readers import listed_faults
 from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.integrations.untuned import STARTS, augmentation_for
 from ldmnet.records.userfits import Reading, UserSettings, read_for_net
+from ldmnet.strength import COUPLING, STRENGTH
 from ldmnet.training.augment import AUGMENTATIONS
 from ldmnet.training.settings import OptimizerName, ScheduleName
 
@@ -28,14 +29,6 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
         return command
 
     return decorate
-
-
-def strength(ctx: click.Context, parameter: click.Parameter, value: str) -> float | str:
-    """A number, or the word auto."""
-    try:
-        return value if value == "auto" else float(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is neither a number nor auto.") from error
 
 
 def _number(name: str, default: float, words: str) -> Callable[[Command], Command]:
@@ -89,10 +82,15 @@ stopping_options = together(
 )
 
 method_options = together(
-    click.option("--mu", callback=strength, default="auto", show_default=True, help="Weight of the penalty."),
+    click.option("--strength", type=float, default=None, help=f"LDMNet's pull, without a unit.  [default: {STRENGTH}]"),
     click.option(
-        "--lambda-tilde", callback=strength, default="auto", show_default=True, help="Strength of the manifold term."
+        "--coupling",
+        type=float,
+        default=None,
+        help=f"The pull over the graph; less smooths more.  [default: {COUPLING}]",
     ),
+    click.option("--mu", type=float, default=None, help="The paper's weight of the penalty, in place of --strength."),
+    click.option("--lambda-tilde", type=float, default=None, help="The paper's manifold term, in place of --coupling."),
     _number("--weight-decay", UserSettings.weight_decay, "w of w |theta|^2, for weight_decay."),
     _number("--dropout", UserSettings.dropout, "The rate, for dropout."),
     stopping_options,

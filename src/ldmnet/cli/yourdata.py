@@ -73,7 +73,8 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     result = run["result"]
     shown = f"trained {settings.net} on {result['n_train']} samples of {len(samples.class_names)} classes"
     if settings.method in ("control", "ldmnet"):
-        shown += f", mu {result['mu']:.3g}, lambda_tilde {result['lambda_tilde']:.3g}"
+        strength = f"strength {result['strength']:.3g}, " if result["strength"] is not None else ""
+        shown += f", {strength}mu {result['mu']:.3g}, lambda_tilde {result['lambda_tilde']:.3g}"
     click.echo(f"{shown}: training loss {result['train_loss']:.4f}")
     if result["test_accuracy"] is not None:
         click.echo(f"test accuracy {100 * result['test_accuracy']:.2f} % of {result['n_test']} samples held out")
@@ -296,7 +297,7 @@ def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
 def tune(
     data: Path, trials: int, splits: int, test_share: float, validation_share: float, output: Path, **options: Any
 ) -> None:
-    """Choose mu and lambda_tilde for DATA on validation data; a search that was cut goes on.
+    """Choose strength and coupling for DATA on validation data; a search that was cut resumes.
 
     What train tests on with the same --test-share and --seed takes no part.
     """
@@ -317,7 +318,7 @@ def tune(
     )
     click.echo(
         f"best of {found.trials} trials: {100 * found.accuracy:.2f} % on validation data "
-        f"({100 * found.untuned:.2f} % untuned)\n--mu {found.mu:.6g} --lambda-tilde {found.lambda_tilde:.6g}"
+        f"({100 * found.untuned:.2f} % untuned)\n--strength {found.strength:.4g} --coupling {found.coupling:.4g}"
     )
     if found.held_out:
         click.echo(

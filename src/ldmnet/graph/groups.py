@@ -12,27 +12,29 @@ from torch import Tensor
 
 from ldmnet.errors import InputError
 
+UNLABELLED = -1  # as in scikit-learn
 KINDS = "whole numbers, booleans or strings"
 MISSING = "Where samples have no label, number the classes from 0 and write -1 there."
 
 
 class Groups:
-    """A partition of n rows by integer label.
+    """A partition of n rows by integer label; rows labelled -1 belong to no group.
 
     Args:
         labels: (n,) integers.
 
     Attributes:
-        order: (n,) the rows in sorted order, stable: `x[order]` has each group in one piece.
-        rank: (n,) where each row is in that order.
+        order: (m,) the rows of all groups in sorted order, stable: `x[order]` has each group in one piece.
+        rank: (n,) where each row is in that order; -1 for a row of no group.
         starts: where each group begins in that order.
         sizes: how many rows each group has.
     """
 
     def __init__(self, labels: Tensor) -> None:
-        self.order = torch.argsort(labels, stable=True)
-        self.rank = torch.empty_like(self.order)
-        self.rank[self.order] = torch.arange(len(labels), device=labels.device)
+        order = torch.argsort(labels, stable=True)
+        self.order = order[labels[order] != UNLABELLED]
+        self.rank = torch.full_like(order, -1)
+        self.rank[self.order] = torch.arange(len(self.order), device=labels.device)
         _, counts = torch.unique_consecutive(labels[self.order], return_counts=True)
         self.sizes: list[int] = counts.tolist()
         self.starts: list[int] = (counts.cumsum(0) - counts).tolist()
@@ -60,9 +62,12 @@ class Groups:
         """A copy of rows in the data set's order, in sorted order."""
         return values[self.order]
 
-    def scatter(self, values: Tensor) -> Tensor:
-        """A copy of rows in sorted order, in the data set's order."""
-        return values[self.rank]
+    def scatter(self, values: Tensor, missing: float = torch.nan) -> Tensor:
+        """A copy of rows in sorted order, in the data set's order; rows of no group hold `missing`."""
+        out = values[self.rank]
+        if len(self.order) < len(self.rank):
+            out[self.rank < 0] = missing
+        return out
 
 
 def checked_groups(

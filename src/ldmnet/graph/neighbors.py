@@ -48,7 +48,7 @@ def knn(points: Tensor, k: int = 20, groups: Tensor | None = None) -> Neighbors:
     Args:
         points: (n, d) floating point, finite.
         k: how many neighbours; a smaller group gives fewer and pads with -1 and inf.
-        groups: (n,) integers, or None to search among all points.
+        groups: (n,) integers, or None to search among all points; a point of group -1 has no neighbours.
 
     Returns:
         `Neighbors`, in the points' order, dtype and device.
@@ -57,7 +57,7 @@ def knn(points: Tensor, k: int = 20, groups: Tensor | None = None) -> Neighbors:
     parts = Groups(checked_groups(groups, len(points), points.device))
     found = NeighborSearch(parts, k, once=True)(points[parts.order])
     index = torch.where(found.index < 0, -1, parts.order[found.index])
-    return Neighbors(parts.scatter(index), parts.scatter(found.distance))
+    return Neighbors(parts.scatter(index, -1), parts.scatter(found.distance, torch.inf))
 
 
 class NeighborSearch:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ldmnet.errors import InputError, missing_extra
-from ldmnet.integrations.updating import regularizer_for, step_is_missing, update_scalars
+from ldmnet.integrations.updating import step_is_missing, update_scalars
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import InOrder, run_on
 from ldmnet.training.features import FeatureTap, named_layer, sweep
@@ -104,7 +104,7 @@ class ManifoldCallback(Callback):
         if self.inputs is None:
             samples = InOrder(_loader(trainer))
             groups = _labels(samples) if self.groups is None else self.groups
-            self._start(regularizer_for(None, groups, len(samples), self.settings))
+            self._start(ManifoldRegularizer(None, groups, **self.settings))
 
     def _start(self, regularizer: ManifoldRegularizer) -> None:
         if self._saved is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,19 +17,17 @@ from ldmnet.integrations.untuned import (
     HIDDEN,
     OWN,
     STARTS,
-    Strength,
     augmentation_for,
     net_for,
-    untuned_method,
     untuned_net,
 )
 from ldmnet.seeds import derive_seed
 from ldmnet.training.augment import Augment
 from ldmnet.training.features import sweep
 from ldmnet.training.loop import fit
+from ldmnet.training.methods import Method
 from ldmnet.training.optimizers import Factory as OptimizerFactory
 from ldmnet.training.optimizers import Schedule
-from ldmnet.training.samples import settle_batch_norm
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 
 try:
@@ -46,8 +45,8 @@ Factory = Callable[[int, int], nn.Module]
 class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):
     """A neural network that LDMNet keeps from overfitting, as a scikit-learn classifier and transformer.
 
-    Inputs are standardised inside, `mu` and `lambda_tilde` are set by a rule, and no sample is held back: the
-    defaults need neither a scaler nor tuning. Where labels are whole numbers of two or more classes and -1, the samples
+    Inputs are standardised inside, the strength has no unit, and no sample is held back: the defaults need neither a
+    scaler nor tuning. Where labels are whole numbers of two or more classes and -1, the samples
     with -1 have no label, as in scikit-learn's semi-supervised estimators.
 
     Args:
@@ -56,8 +55,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             (n, channels, height, width) of 16 pixels or more per side, an MLP for anything else.
         layer: the name of the network's feature layer.
         hidden: the MLP's layers; the last one gives the features.
-        mu: weight of the penalty; "auto" takes a fifteenth of the largest that SGD can follow.
-        lambda_tilde: strength of the manifold term; "auto" is five times mu, zero switches the graph off.
+        strength: weight of the pull, without a unit; None takes the default, see `ManifoldSettings`.
+        coupling: the pull over the graph; None takes the default, infinity switches the graph off.
         epochs: passes over the training set; None takes 60 for the residual network, else 40.
         lr: the learning rate; None takes 0.05 for the residual network, 0.02 for the MLP, else 0.01, but for "adam" and
             "adamw" 0.001.
@@ -84,8 +83,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     Attributes:
         classes_: the labels.
         module_: the trained network.
-        mu_: the weight that was used.
-        lambda_tilde_: the strength that was used.
+        mu_: the weight of the penalty at the end.
+        lambda_tilde_: the strength of the manifold term at the end.
         history_: one `Epoch` per epoch.
         best_epoch_: the epoch whose weights were kept, where there is patience, else None.
         regularizer_: with its targets and its log; it is as large as the training set and is not pickled.
@@ -99,8 +98,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         *,
         layer: str = "features",
         hidden: tuple[int, ...] = HIDDEN,
-        mu: Strength = "auto",
-        lambda_tilde: Strength = "auto",
+        strength: float | None = None,
+        coupling: float | None = None,
         epochs: int | None = None,
         lr: float | None = None,
         momentum: float = 0.9,
@@ -122,8 +121,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.module = module
         self.layer = layer
         self.hidden = hidden
-        self.mu = mu
-        self.lambda_tilde = lambda_tilde
+        self.strength = strength
+        self.coupling = coupling
         self.epochs = epochs
         self.lr = lr
         self.momentum = momentum
@@ -155,16 +154,13 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.module_ = self._build(seed).to(self.device)
         inputs, codes = self._inputs(samples[train]), torch.from_numpy(labels)
         settings = self._settings(seed)
-        settle_batch_norm(self.module_, inputs)
-        method = untuned_method(
-            self.module_,
-            inputs,
-            settings,
-            name="control" if self.lambda_tilde == 0 else "ldmnet",
-            mu=self.mu,
-            lambda_tilde=self.lambda_tilde,
-            layer=self.layer,
+        off = self.coupling == math.inf
+        method = Method(
+            "control" if off else "ldmnet",
+            strength=self.strength,
+            coupling=None if off else self.coupling,
             n_neighbors=self.n_neighbors,
+            sigma_neighbor=min(self.n_neighbors, Method.sigma_neighbor),
         )
         own: dict[str, Any] = {"optimizer": self.optimizer, "schedule": self.schedule, "augment": self.augment}
         trained = fit(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ldmnet.errors import InputError, StateError, missing_extra
-from ldmnet.integrations.updating import regularizer_for, step_is_missing, update_scalars
+from ldmnet.integrations.updating import step_is_missing, update_scalars
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import INDEX
 from ldmnet.training.features import FeatureTap, named_layer, sweep
@@ -77,7 +77,7 @@ class ManifoldMixin:
         """Train as the Trainer does; a checkpoint brings the regulariser's state with it."""
         if self.train_dataset is None:
             raise InputError("there is nothing to train on: pass train_dataset=.")
-        self.regularizer = regularizer_for(self._inputs, self._groups, len(self.train_dataset), self._settings)
+        self.regularizer = ManifoldRegularizer(self._inputs, self._groups, **self._settings)
         if resume_from_checkpoint:
             last = resume_from_checkpoint is True
             folder = get_last_checkpoint(self.args.output_dir) if last else resume_from_checkpoint

@@ -1,7 +1,5 @@
-"""What needs no tuning: a network for samples of any shape, its start and its learning rate, mu and lambda_tilde.
+"""What needs no tuning: a network for samples of any shape, its initial weights and how it trains.
 
-The rule for mu is `Method`'s "auto", a share of the largest that SGD can follow, with one difference: the limit is
-taken on the heaviest batch of the first epoch. Tables have outliers, and it is the batch with the outlier that breaks.
 Inputs are expected with mean 0 and deviation 1.
 """
 
@@ -9,12 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
 
-from ldmnet.errors import InputError
 from ldmnet.networks import (
     SMALLEST_SIDE,
     FeatureNet,
@@ -25,13 +21,8 @@ from ldmnet.networks import (
     mnist_net,
     residual_net,
 )
-from ldmnet.seeds import generator
-from ldmnet.training.methods import AUTO_COUPLING, Method
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
-from ldmnet.training.stability import stable_mu
 
-Strength = float | Literal["auto"]
-SHARE = 1 / 15  # of the limit on the heaviest batch; 1/25 to 1/8 do alike, see docs/guide/sklearn.md
 HIDDEN = (256, 256)
 
 
@@ -108,46 +99,3 @@ def untuned_net(
             net = mnist_net(n_classes) if name == "mnist" else cifar_net(n_classes)
     initialize(net, STARTS[name].init, seed)
     return net
-
-
-def untuned_mu(model: nn.Module, inputs: Tensor, settings: TrainSettings, *, layer: str = "features") -> float:
-    """The weight of the penalty for a network that is not yet trained.
-
-    Args:
-        model: the network with its initial weights.
-        inputs: the training set, (n, ...).
-        settings: whose learning rate, momentum, batches and seed count.
-        layer: the feature layer's name.
-    """
-    order = torch.randperm(len(inputs), generator=generator(settings.seed, "batches"))
-    batches = torch.split(order, settings.batch_size)
-    weight = inputs.flatten(1).square().sum(1).cpu()
-    heaviest = inputs[max(batches, key=lambda batch: float(weight[batch].mean()))]
-    limit = stable_mu(model, heaviest, layer, settings.lr, settings.momentum, settings.batch_size)
-    return float(f"{SHARE * limit:.4g}")  # rounded, so that a run that goes on with other threads finds it again
-
-
-def untuned_method(
-    model: nn.Module,
-    inputs: Tensor,
-    settings: TrainSettings,
-    *,
-    name: str = "ldmnet",
-    mu: Strength = "auto",
-    lambda_tilde: Strength = "auto",
-    layer: str = "features",
-    n_neighbors: int = Method.n_neighbors,
-) -> Method:
-    """LDMNet or the control with the numbers that are given, and the rule's where it says "auto"."""
-    for word, value in (("mu", mu), ("lambda_tilde", lambda_tilde)):
-        if isinstance(value, str) and value != "auto":
-            raise InputError(f"{word} must be a number or 'auto', got {value!r}.")
-    weight = untuned_mu(model, inputs, settings, layer=layer) if mu == "auto" else mu
-    strength = weight / AUTO_COUPLING if lambda_tilde == "auto" else lambda_tilde
-    return Method(
-        name,
-        mu=weight,
-        lambda_tilde=0.0 if name == "control" else strength,
-        n_neighbors=n_neighbors,
-        sigma_neighbor=min(n_neighbors, Method.sigma_neighbor),
-    )

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
-from typing import Any
-
-import torch
-from torch import Tensor
-
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.updates import Update
 
@@ -27,13 +20,5 @@ def step_is_missing(regularizer: ManifoldRegularizer, epoch: int) -> bool:
 
 def update_scalars(update: Update) -> dict[str, float]:
     """An update's numbers by name, as `ldmnet/mu`; the first update has no penalty yet."""
-    numbers = {name: getattr(update, name, None) for name in SCALARS} | {"seconds": sum(update.seconds.values())}
+    numbers = {name: getattr(update, name) for name in SCALARS} | {"seconds": sum(update.seconds.values())}
     return {f"ldmnet/{name}": float(value) for name, value in numbers.items() if value is not None}
-
-
-def regularizer_for(inputs: Tensor | None, groups: Any, n: int, settings: Mapping[str, Any]) -> ManifoldRegularizer:
-    """The regulariser of n samples; without inputs its graph is built on the features alone."""
-    needs_inputs = inspect.signature(ManifoldRegularizer).parameters["inputs"].default is inspect.Parameter.empty
-    if inputs is None and needs_inputs:
-        return ManifoldRegularizer(torch.zeros(n, 1), groups, **{**settings, "input_scale": 0.0})
-    return ManifoldRegularizer(inputs, groups, **settings)  # type: ignore[arg-type]

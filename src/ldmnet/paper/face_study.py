@@ -38,8 +38,8 @@ class FaceVariation:
 
 
 PAIRS = (15, 1)  # fifteen people, one image of each in a modality: the same training set in form, whatever the data
-NONE: dict[str, Any] = {"name": "none", "mu": 0.0, "lambda_tilde": 0.0}
-CONTROL: dict[str, Any] = {"name": "control", "lambda_tilde": 0.0}
+NONE: dict[str, Any] = {"name": "none", "mu": None, "lambda_tilde": None}
+CONTROL: dict[str, Any] = {"name": "control", "lambda_tilde": None}
 VARIATIONS = (
     FaceVariation(f"LDMNet, mu {MU:g}, lambda_tilde {STRENGTH:g}"),
     FaceVariation(f"control, mu {MU:g}", CONTROL),

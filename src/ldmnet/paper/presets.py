@@ -67,14 +67,14 @@ class Choice:
     method: Mapping[str, Any] = field(default_factory=dict)
 
 
-RULE = {"mu": "auto", "lambda_tilde": "auto", "input_scale": 0.0}
+BY_DEFAULT = {"mu": None, "lambda_tilde": None}  # no number: see ldmnet.strength
 CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once validation images have chosen
     "mnist": {
         "none": Choice(5),
         "weight_decay": Choice(5),
         "dropout": Choice(2),
-        "control": Choice(5, {"mu": "auto"}),
-        "ldmnet": Choice(method=RULE),
+        "control": Choice(5, {"mu": None}),
+        "ldmnet": Choice(method=BY_DEFAULT),
     },
     "cifar10": {
         "none": Choice(5),

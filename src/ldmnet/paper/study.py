@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ldmnet.errors import InputError
-from ldmnet.paper.presets import SETUP, printed_method
+from ldmnet.paper.presets import BY_DEFAULT, SETUP, printed_method
 from ldmnet.records.runs import Run, RunSettings
 
 PER_CLASS = 50
@@ -37,19 +37,15 @@ class Variation:
     row: str = "ldmnet"
 
 
-AUTO: dict[str, Any] = {"mu": "auto", "lambda_tilde": "auto"}
-FEATURES_ALONE: dict[str, Any] = {**AUTO, "input_scale": 0.0}
 SHARED = (
     Variation("as printed"),
     Variation("mass: consistent", method={"mass": "consistent"}),
     Variation("graph on the features alone", method={"input_scale": 0.0}),
-    Variation("mu, lambda_tilde by rule", method=AUTO),
-    Variation("mu, lambda_tilde by rule, features alone", method=FEATURES_ALONE),
-    Variation("lr x 2, by rule", method=AUTO, lr=2),
-    Variation("lr x 5, by rule", method=AUTO, lr=5),
-    Variation("lr x 5, by rule, features alone", method=FEATURES_ALONE, lr=5),
-    Variation("control, mu by rule", method={"mu": "auto"}, row="control"),
-    Variation("control, lr x 5, mu by rule", method={"mu": "auto"}, lr=5, row="control"),
+    Variation("by default", method=BY_DEFAULT),
+    Variation("lr x 2, by default", method=BY_DEFAULT, lr=2),
+    Variation("lr x 5, by default", method=BY_DEFAULT, lr=5),
+    Variation("control by default", method={"mu": None}, row="control"),
+    Variation("control, lr x 5, by default", method={"mu": None}, lr=5, row="control"),
     Variation("no regulariser, lr x 5", lr=5, row="none"),
     Variation("DropOut, lr x 5", lr=5, row="dropout"),
     Variation("weight decay, lr x 5", lr=5, row="weight_decay"),
@@ -64,9 +60,7 @@ MNIST_ONLY = (
     Variation("Z reset at every update", method={"keep_dual": False}),
     Variation("weight decay 5e-4 beside LDMNet", method={"weight_decay_w": 5e-4}),
     Variation("DropOut beside LDMNet", method={"dropout": 0.5}),
-    Variation("DropOut beside LDMNet, by rule", method={**AUTO, "dropout": 0.5}),
-    Variation("DropOut beside LDMNet, lr x 2, by rule", method={**AUTO, "dropout": 0.5}, lr=2),
-    Variation("DropOut beside the control, mu by rule", method={"mu": "auto", "dropout": 0.5}, row="control"),
+    Variation("DropOut beside LDMNet, by default", method={**BY_DEFAULT, "dropout": 0.5}),
     Variation("mu x 0.2", method={"mu": 0.002}),
     Variation("mu x 5", method={"mu": 0.05}),
     Variation("lambda_tilde x 0.2", method={"lambda_tilde": 0.01}),
@@ -87,15 +81,6 @@ MNIST_ONLY = (
     Variation("in bfloat16", train={"precision": "bfloat16"}),
     Variation("DropOut, in bfloat16", train={"precision": "bfloat16"}, row="dropout"),
 )
-COLOUR_ONLY = (
-    Variation(
-        "DropOut beside LDMNet, lr x 5, by rule, features alone", method={**FEATURES_ALONE, "dropout": 0.5}, lr=5
-    ),
-    Variation(
-        "DropOut beside the control, lr x 5, mu by rule", method={"mu": "auto", "dropout": 0.5}, lr=5, row="control"
-    ),
-    Variation("lr x 10, by rule, features alone", method=FEATURES_ALONE, lr=10),
-)
 LOCAL_CONTRAST: dict[str, Any] = {"preprocess": "local_contrast", "pixel_scale": 1.0}
 CIFAR10_ONLY = (
     Variation("control, lr x 5, mu 0.5", method={"mu": 0.5}, lr=5, row="control"),
@@ -111,8 +96,8 @@ CIFAR10_ONLY = (
             ("no regulariser, lr x 5", None, "none"),
             ("weight decay, lr x 5", None, "weight_decay"),
             ("DropOut, lr x 5", None, "dropout"),
-            ("control, lr x 5, mu by rule", {"mu": "auto"}, "control"),
-            ("LDMNet, lr x 5, by rule, features alone", FEATURES_ALONE, "ldmnet"),
+            ("LDMNet, lr x 5, by default", BY_DEFAULT, "ldmnet"),
+            ("control, lr x 5, by default", {"mu": None}, "control"),
             ("control, lr x 5, SVHN's mu", {"mu": 0.5}, "control"),
             ("LDMNet, lr x 5, SVHN's mu and lambda_tilde", {"mu": 0.5, "lambda_tilde": 0.1}, "ldmnet"),
             (
@@ -127,8 +112,7 @@ SVHN_ONLY = (
     Variation("lambda_tilde x 5, features alone", method={"lambda_tilde": 0.5, "input_scale": 0.0}),
     Variation("mu and lambda_tilde x 2, features alone", method={"mu": 1.0, "lambda_tilde": 0.2, "input_scale": 0.0}),
     Variation("lr x 2, features alone", method={"input_scale": 0.0}, lr=2),
-    Variation("lr x 2, by rule, features alone", method=FEATURES_ALONE, lr=2),
-    Variation("control, lr x 2, mu by rule", method={"mu": "auto"}, lr=2, row="control"),
+    Variation("control, lr x 2, by default", method={"mu": None}, lr=2, row="control"),
     Variation("control, lr x 2", lr=2, row="control"),
     Variation("control, mu x 2", method={"mu": 1.0}, row="control"),
     Variation("DropOut, lr x 2", lr=2, row="dropout"),
@@ -140,8 +124,8 @@ SVHN_ONLY = (
 )
 VARIATIONS: dict[str, tuple[Variation, ...]] = {
     "mnist": SHARED + MNIST_ONLY,
-    "cifar10": SHARED + COLOUR_ONLY + CIFAR10_ONLY,
-    "svhn": SHARED + COLOUR_ONLY + SVHN_ONLY,
+    "cifar10": SHARED + CIFAR10_ONLY,
+    "svhn": SHARED + SVHN_ONLY,
 }
 
 

@@ -23,8 +23,8 @@ DECAY = 2.5e-4  # w of eq. (24)
 ROWS = ("base", "continued", "control", "ldmnet")
 METHODS = {
     "continued": Method("dropout", dropout=specs.DROPOUT, weight_decay_w=DECAY),
-    "control": Method("control", dropout=specs.DROPOUT, weight_decay_w=DECAY, mu="auto"),
-    "ldmnet": Method("ldmnet", dropout=specs.DROPOUT, weight_decay_w=DECAY, mu="auto", lambda_tilde="auto"),
+    "control": Method("control", dropout=specs.DROPOUT, weight_decay_w=DECAY),
+    "ldmnet": Method("ldmnet", dropout=specs.DROPOUT, weight_decay_w=DECAY),
 }
 PRINTED = {"base": specs.VGG16_BASE, "ldmnet": specs.VGG16_LDMNET}
 

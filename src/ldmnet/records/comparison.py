@@ -22,6 +22,7 @@ from ldmnet.fingerprints import fingerprint
 from ldmnet.records.endings import bad_ends
 from ldmnet.records.runs import Record, append_record, read_records
 from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
+from ldmnet.training.loop import last_numbers
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
 
@@ -133,8 +134,7 @@ def _record(
         "train_loss": outcome.fit.train_loss,
         "n_train": outcome.n_train,
         "n_test": outcome.n_test,
-        "mu": outcome.fit.method.mu,
-        "lambda_tilde": outcome.fit.method.lambda_tilde,
+        **last_numbers(outcome.fit),
         **({"ended_badly": badly} if badly else {}),
         **known,
     }

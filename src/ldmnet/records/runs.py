@@ -26,7 +26,7 @@ from ldmnet.networks import Initialization, cifar_net, initialize, mnist_net, vg
 from ldmnet.records.snapshots import KEPT, Trace, choose_points
 from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.features import evaluate
-from ldmnet.training.loop import Fit, fit
+from ldmnet.training.loop import Fit, fit, last_numbers
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
 from ldmnet.training.settings import TrainSettings
@@ -257,8 +257,7 @@ def _measured(settings: RunSettings, data: TrainingData, result: Fit) -> Record:
         "hash": settings.hash(),
         "settings": asdict(settings),
         "loss_curve": [float(f"{e.loss:.4g}") for e in result.history],
-        "mu": result.method.mu,
-        "lambda_tilde": result.method.lambda_tilde,
+        **last_numbers(result),
         "solver": sorted({u.status for u in updates}),
         "seconds": {phase: round(spent, 2) for phase, spent in result.seconds.items()},
         "threads": settings.threads,

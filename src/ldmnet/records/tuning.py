@@ -1,8 +1,8 @@
-"""mu and lambda_tilde chosen on validation data, by Optuna. Needs the extra `tune`.
+"""Strength and coupling chosen on validation data, by Optuna. Needs the extra `tune`.
 
-The study is kept in a SQLite file, so a search that was cut goes on. It looks around the
-untuned rule's numbers, which are tried first, so on the validation data the result is never worse than the rule.
-The samples that a run with the same test share and seed tests on take no part.
+The study is kept in a SQLite file, so a search that was cut resumes. The defaults are tried first, so on the validation
+data the result is never worse than they are. The samples that a run with the same test share and seed tests on take no
+part.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ldmnet.data.userdata import Samples, Standardize, share_split
+from ldmnet.data.userdata import Samples, share_split
 from ldmnet.errors import DataError, DivergenceError, StateError, missing_extra
 from ldmnet.fingerprints import fingerprint
-from ldmnet.integrations.untuned import untuned_method
 from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
 from ldmnet.seeds import derive_seed
+from ldmnet.strength import COUPLING, STRENGTH
 from ldmnet.training.progress import OnEpoch
 
-MU_RANGE = (0.01, 10.0)  # times the rule's number; ten is near the limit that SGD can follow
-STRENGTH_RANGE = (0.01, 100.0)
+DEFAULTS = {"strength": STRENGTH, "coupling": COUPLING}
+RANGES = {"strength": (0.01, 3.0), "coupling": (0.02, 20.0)}
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Tuned:
     """What a search found.
 
     Attributes:
-        mu: weight of the penalty.
-        lambda_tilde: strength of the manifold term.
+        strength: weight of the pull, without a unit.
+        coupling: the pull over the graph.
         accuracy: mean validation accuracy of the best trial, 0 to 1.
-        untuned: that of the trial with the rule's numbers.
+        untuned: that of the trial with the defaults.
         trials: how many were run in all.
         held_out: samples that took no part.
     """
 
-    mu: float
-    lambda_tilde: float
+    strength: float
+    coupling: float
     accuracy: float
     untuned: float
     trials: int
@@ -62,7 +62,7 @@ def tune_strengths(
 
     Args:
         samples: the data.
-        settings: all but mu and lambda_tilde; the method is LDMNet. Its `test_share` is the share of every class that
+        settings: all but strength and coupling; the method is LDMNet. Its `test_share` is the share of every class that
             validates, of what `test_share` below leaves.
         trials: in all, those of earlier calls counted.
         splits: over which a trial's accuracy is averaged.
@@ -77,10 +77,13 @@ def tune_strengths(
     except ImportError as error:
         raise missing_extra("optuna", "tune") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    settings = replace(settings, method="ldmnet", mu="auto", lambda_tilde="auto")
+    settings = replace(settings, method="ldmnet", strength=None, coupling=None, mu=None, lambda_tilde=None)
     rest = _without_test(samples, test_share, settings.seed)
     first = replace(settings, seed=derive_seed(settings.seed, "validation"))  # of no split that anything is tested on
-    rule = None if storage.exists() else _rule(rest, first)  # what cannot be trained ends here, unwritten
+    share_split(
+        rest.labels, first.test_share, first.seed, rest.class_names
+    )  # what cannot be trained ends here, unwritten
+    build_net(first, tuple(rest.x.shape[1:]), len(rest.class_names))
     storage.parent.mkdir(parents=True, exist_ok=True)
     try:
         study = optuna.create_study(
@@ -92,22 +95,14 @@ def tune_strengths(
     except Exception as error:  # Optuna's and SQLAlchemy's, of a damaged file or one of another version
         raise StateError(f"{storage} is not a search that can be gone on with. Choose another --output.") from error
     _check_same(study, samples, settings, splits, test_share, storage)
-    if "rule" not in study.user_attrs:  # kept, so that the ranges stay
-        study.set_user_attr("rule", rule or _rule(rest, first))
-    mu, lambda_tilde = study.user_attrs["rule"]
     study.sampler = optuna.samplers.TPESampler(seed=settings.seed + len(study.trials))  # no draw comes twice
     states = optuna.trial.TrialState
     if not _rule_trials(study, (states.COMPLETE, states.WAITING)):
-        study.enqueue_trial({"mu": mu, "lambda_tilde": lambda_tilde}, user_attrs={"rule": True})
+        study.enqueue_trial(DEFAULTS, user_attrs={"rule": True})
 
     def accuracy(trial: Any) -> float:
-        chosen = replace(
-            first,
-            mu=trial.suggest_float("mu", mu * MU_RANGE[0], mu * MU_RANGE[1], log=True),
-            lambda_tilde=trial.suggest_float(
-                "lambda_tilde", lambda_tilde * STRENGTH_RANGE[0], lambda_tilde * STRENGTH_RANGE[1], log=True
-            ),
-        )
+        numbers = {name: trial.suggest_float(name, *ends, log=True) for name, ends in RANGES.items()}
+        chosen = replace(first, **numbers)
         try:
             return statistics.fmean(
                 _validated(rest, replace(chosen, seed=chosen.seed + i), on_run(trial.number) if on_run else None)
@@ -124,8 +119,8 @@ def tune_strengths(
     study.optimize(accuracy, n_trials=max(missing, trials - _finished(study)), callbacks=[report])
     best, (untuned, *_) = study.best_trial, _rule_trials(study, (states.COMPLETE,))
     return Tuned(
-        mu=best.params["mu"],
-        lambda_tilde=best.params["lambda_tilde"],
+        strength=best.params["strength"],
+        coupling=best.params["coupling"],
         accuracy=best.value,
         untuned=untuned.value,
         trials=_finished(study),
@@ -154,7 +149,7 @@ def _finished(study: Any) -> int:
 
 
 def _rule_trials(study: Any, states: Sequence[Any]) -> list[Any]:
-    """The trials of the rule in one of some states; one that was cut short is in none of them."""
+    """The trials of the defaults in one of some states; one that was cut short is in none of them."""
     return [t for t in study.trials if t.user_attrs.get("rule") and t.state in states]
 
 
@@ -162,15 +157,6 @@ def _validated(samples: Samples, settings: UserSettings, on_epoch: OnEpoch | Non
     found = fit_split(samples, settings, on_epoch=on_epoch).fit.test_accuracy
     assert found is not None
     return found
-
-
-def _rule(samples: Samples, settings: UserSettings) -> list[float]:
-    """The untuned mu and lambda_tilde on the first split."""
-    train, _ = share_split(samples.labels, settings.test_share, settings.seed, samples.class_names)
-    x = Standardize.fit(samples.x[train])(samples.x[train])
-    model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
-    method = untuned_method(model, x, settings.training(), layer=settings.layer)
-    return [float(method.mu), float(method.lambda_tilde)]
 
 
 def _check_same(

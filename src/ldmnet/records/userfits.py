@@ -18,14 +18,13 @@ from torch.nn.parameter import is_lazy
 from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
 from ldmnet.fingerprints import fingerprint
-from ldmnet.integrations.untuned import OWN, STARTS, Strength, net_for, untuned_method, untuned_net
+from ldmnet.integrations.untuned import OWN, STARTS, net_for, untuned_net
 from ldmnet.networks import SMALLEST_SIDE
 from ldmnet.records.snapshots import Trace, choose_points
 from ldmnet.seeds import derive_seed
 from ldmnet.training.loop import Fit, fit
 from ldmnet.training.methods import Method
 from ldmnet.training.progress import OnEpoch
-from ldmnet.training.samples import settle_batch_norm
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 
 
@@ -40,8 +39,10 @@ class UserSettings:
         epochs: passes over the training set; None takes the network's own.
         lr: the learning rate; None takes the network's own.
         batch_size: samples per step; None takes the network's own.
-        mu: weight of the penalty, or "auto".
-        lambda_tilde: strength of the manifold term, or "auto".
+        strength: weight of LDMNet's pull, without a unit; None takes the default.
+        coupling: the pull over the graph; None takes the default.
+        mu: the paper's weight of the penalty, in place of `strength`.
+        lambda_tilde: the paper's strength of the manifold term, in place of `coupling`.
         weight_decay: w of eq. (24), for the method weight_decay.
         dropout: the rate, for the method dropout.
         layer: the name of the feature layer.
@@ -61,8 +62,10 @@ class UserSettings:
     epochs: int | None = None
     lr: float | None = None
     batch_size: int | None = None
-    mu: Strength = "auto"
-    lambda_tilde: Strength = "auto"
+    strength: float | None = None
+    coupling: float | None = None
+    mu: float | None = None
+    lambda_tilde: float | None = None
     weight_decay: float = 0.005
     dropout: float = 0.5
     layer: str = "features"
@@ -256,8 +259,7 @@ def fit_split(
     x = standardize(samples.x[train])
     model = build_net(settings, tuple(samples.x.shape[1:]), len(samples.class_names))
     held_out = (standardize(samples.x[test]), y[test]) if len(test) else None
-    settle_batch_norm(model, x)
-    method = method_for(settings, model, x)
+    method = method_for(settings)
     traced = None
     if trace is not None:
         seen = test if held_out is not None else train
@@ -287,20 +289,20 @@ def fit_split(
     return Outcome(result, standardize, len(train), len(test))
 
 
-def method_for(settings: UserSettings, model: nn.Module, x: Tensor) -> Method:
-    """The settings' method for a network before training."""
+def method_for(settings: UserSettings) -> Method:
+    """The settings' method."""
     if settings.method == "weight_decay":
         return Method("weight_decay", weight_decay_w=settings.weight_decay)
     if settings.method == "dropout":
         return Method("dropout", dropout=settings.dropout)
     if settings.method == "none":
         return Method()
-    return untuned_method(
-        model,
-        x,
-        settings.training(),
-        name=settings.method,
+    if settings.method == "control":  # beside ldmnet in one command: it has the pull and no graph
+        return Method("control", strength=settings.strength, mu=settings.mu)
+    return Method(
+        settings.method,
+        strength=settings.strength,
+        coupling=settings.coupling,
         mu=settings.mu,
         lambda_tilde=settings.lambda_tilde,
-        layer=settings.layer,
     )

@@ -29,6 +29,7 @@ from ldmnet.records.endings import bad_ends
 from ldmnet.records.userfits import ONCE_FIXED, Reading, UserSettings, build_net, fit_split, own_network
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
+from ldmnet.training.loop import last_numbers
 from ldmnet.training.progress import OnEpoch
 
 
@@ -116,8 +117,7 @@ def train_run(
         "best_epoch": outcome.fit.best_epoch,
         "n_train": outcome.n_train,
         "n_test": outcome.n_test,
-        "mu": outcome.fit.method.mu,
-        "lambda_tilde": outcome.fit.method.lambda_tilde,
+        **last_numbers(outcome.fit),
         "seconds": {phase: round(spent, 2) for phase, spent in outcome.fit.seconds.items()},
         **({"ended_badly": badly} if badly else {}),
     }

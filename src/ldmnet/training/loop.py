@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ldmnet.errors import InputError
 from ldmnet.fingerprints import fingerprint
@@ -17,7 +18,7 @@ from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.augment import Augment, augmentation
 from ldmnet.training.checkpoint import read_checkpoint
-from ldmnet.training.divergence import check_alive, divergence, some
+from ldmnet.training.divergence import divergence, tell_bad_end
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
@@ -32,12 +33,10 @@ from ldmnet.training.samples import (
     first_weight,
     loss_weights,
     move,
-    settle_batch_norm,
     shape_lazy_weights,
     softmax_loss,
 )
 from ldmnet.training.settings import TrainSettings, name_of
-from ldmnet.training.stability import stable_mu
 from ldmnet.training.state import Run
 
 
@@ -47,7 +46,7 @@ class Fit:
 
     Attributes:
         model: the trained network.
-        method: the method, with numbers in place of "auto".
+        method: the method.
         history: one `Epoch` an epoch.
         regularizer: the regulariser with its log, where the method has one.
         train_loss: softmax loss on the training set after training, in eval mode.
@@ -68,6 +67,12 @@ class Fit:
     test_accuracy: float | None = None
     best_epoch: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+def last_numbers(result: Fit) -> dict[str, float | None]:
+    """The numbers of the regulariser's last update, for a record."""
+    log = [] if result.regularizer is None else result.regularizer.log
+    return {name: getattr(log[-1], name) if log else None for name in ("strength", "mu", "lambda_tilde")}
 
 
 def fit(
@@ -117,8 +122,7 @@ def fit(
         progress: False for silence.
 
     Raises:
-        DivergenceError: the loss is not finite, or mu was too large and the features no longer depend on the input.
-            The model is left as it was before that epoch.
+        DivergenceError: the loss is not finite. The model is left as it was before that epoch.
     """
     method, settings = method or Method(), settings or TrainSettings()
     if settings.patience is not None and validation is None:
@@ -139,11 +143,6 @@ def fit(
         check_outputs(model, validation=held_out, test=tested)
         path = None if checkpoint is None else Path(checkpoint)
         state = read_checkpoint(path) if path is not None and path.exists() else None
-        if state is not None:  # "auto" was measured on the network before training
-            method = method.as_saved(state["settings"])
-        method = method.resolved(
-            lambda: stable_mu(model, x, layer, settings.lr, settings.momentum, settings.batch_size)
-        )
         own = {"optimizer": optimizer, "schedule": schedule, "augment": augment}
         augment_draw = generator(settings.seed, "augment")
         run = Run(
@@ -166,8 +165,6 @@ def fit(
             },
             checkpoint=path,
         )
-        if run.regularizer is not None:
-            settle_batch_norm(model, x)
         if run.checkpoint is not None:
             run.settings_saved["data"] = fingerprint(x, y, across, run.weights)
         bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
@@ -180,10 +177,12 @@ def fit(
             else:
                 with bar:
                     _train(run, held_out, bar)
-        check_alive(run, sweep(model, some(x), layer=layer))
         labelled = run.labelled
         known = (x, y) if bool(labelled.all()) else (x[labelled], y[labelled])
-        result = Fit(model, method, run.history, run.regularizer, evaluate(model, *known)[0], seconds=run.seconds)
+        logits = sweep(model, known[0]).float()
+        train_loss = float(F.cross_entropy(logits, known[1]))
+        tell_bad_end(logits, known[1], train_loss)
+        result = Fit(model, method, run.history, run.regularizer, train_loss, seconds=run.seconds)
         result.best_epoch = best_epoch(run.history)
         if tested is not None:
             started = time.perf_counter()
@@ -220,8 +219,6 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> None:
     with run.autocast():
         features = sweep(run.model, run.x, layer=run.layer) if regularizer.needs_sweep else None
     run.seconds["sweep"] += time.perf_counter() - started
-    if features is not None:
-        check_alive(run, some(features))
     try:
         update = regularizer.step(features)
     except InputError as error:  # the features overflowed

@@ -38,6 +38,11 @@ class Descent:
         self._schedule = schedule
         self._first = [float(group["lr"]) for group in optimizer.param_groups]
 
+    @property
+    def lr(self) -> float:
+        """The learning rate now, the first group's."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
     def begin(self, epoch: int) -> float:
         """Set the learning rate of an epoch, counted from zero, and return the first group's."""
         rates = [self._rate(epoch, first) for first in self._first]

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 
 from ldmnet.errors import InputError
-from ldmnet.training.features import IndexedDataset, evaluating, sweep
+from ldmnet.training.batches import IndexedDataset
+from ldmnet.training.features import evaluating, sweep
 
 Data = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
 ClassWeight = Tensor | Literal["balanced"]
@@ -174,26 +174,6 @@ def shape_lazy_weights(model: nn.Module, x: Tensor) -> None:
     if any(is_lazy(p) for p in model.parameters()):
         with evaluating(model), torch.no_grad():  # not in inference mode: what is made there has no gradient
             model(x[:1])
-
-
-@torch.no_grad()
-def settle_batch_norm(model: nn.Module, x: Tensor) -> None:
-    """Give batch normalisation that has seen no batch yet the statistics of some samples, evenly spaced.
-
-    A sweep is in eval mode: before training it would show features that no training pass has, often of another size.
-    """
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-    fresh = [m for m in norms if m.num_batches_tracked == 0 and m.running_mean is not None and not m.running_mean.any()]
-    if not fresh or len(x) < 2:
-        return
-    momenta = [m.momentum for m in fresh]
-    with evaluating(model):  # DropOut stays off
-        for m in fresh:
-            m.train()
-            m.momentum = None  # these statistics alone
-        model(x[:: max(1, len(x) // 256)][:256])
-    for m, momentum in zip(fresh, momenta, strict=True):
-        m.momentum = momentum
 
 
 @contextmanager
