@@ -246,9 +246,9 @@ def test_a_checkpoint_that_is_none_is_refused(given, tmp_path, monkeypatch):
 
 def test_training_that_diverges_is_not_the_inputs_fault(given, tmp_path, monkeypatch):
     monkeypatch.chdir(given)
-    words = ["train", "photos", *QUICK[:-1], "8", "--mu", "1e9", "--output", str(tmp_path)]
-    result = invoke(*words)
+    words = ["train", "photos", *QUICK[:-1], "8", "--lambda-tilde", "0.05", "--output", str(tmp_path), "--mu"]
+    result = invoke(*words, "1e9")
     assert result.exit_code == 1
     assert "Error: the loss is not finite in epoch" in result.output
-    again = invoke(*words[:-3], "0.01", *words[-2:])  # a smaller mu in the same folder
+    again = invoke(*words, "0.01")  # a smaller mu in the same folder
     assert again.exit_code == 0, again.output

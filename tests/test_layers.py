@@ -20,6 +20,7 @@ ORDER = [
     "graph",
     "pim",
     "updates",
+    "strength",
     "regularizer",
     "dimension",
     "distributed",

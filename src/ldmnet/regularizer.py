@@ -177,7 +177,7 @@ class ManifoldRegularizer:
         """One outer iteration from features (m, d_feat) sorted by group."""
         (groups, search), settings, pull = self._after_first_step(self._parts, "the graph"), self.settings, self._pull
         pulled = pull.mu > 0
-        penalty = pull.update(f)
+        penalty = pull.update(f, groups)
         if self._target is None or not pulled or not settings.keep_dual:
             Z = torch.zeros_like(f)
         else:
@@ -286,15 +286,13 @@ class ManifoldRegularizer:
         missing = [key for key in self._STATE_KEYS if key not in state]
         if missing:
             raise StateError(f"the state lacks {', '.join(missing)}. Pass what state_dict() returned, whole.")
-        mine, theirs = asdict(self.settings), state["settings"]
-        changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
-        if self.groups is None and state["target"] is not None:
-            self._settle(len(state["target"]), state["target"].device)
-        if state["data"] != self._fingerprint():
+        if state["data"] != self._fingerprint(None if state["target"] is None else len(state["target"])):
             raise StateError(
                 "the state was saved for another data set (inputs or groups differ). Build the regularizer with "
                 "the same inputs and groups, in the same order."
             )
+        mine, theirs = asdict(self.settings), state["settings"]
+        changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
         if changed:
             raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
         try:
@@ -370,8 +368,12 @@ class ManifoldRegularizer:
             self._warned.add(kind)
             warnings.warn(words, NumericalWarning, stacklevel=5)
 
-    def _fingerprint(self) -> str | None:
-        return None if self.groups is None else fingerprint(self.groups, self.inputs, self.across)
+    def _fingerprint(self, n: int | None = None) -> str | None:
+        """Which data the state is of; n counts the samples where nothing else tells yet."""
+        if self.groups is None and n is None:
+            return None
+        groups = torch.zeros(n or 0, dtype=torch.int64) if self.groups is None else self.groups
+        return fingerprint(groups, self.inputs, self.across)
 
     def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:

@@ -7,8 +7,8 @@ features is measured, the mean over samples of |f - mean f|^2, and
 
 so that the penalty is strength / 2 times |f - target|^2 over that variance, whatever the network, the optimizer, the
 initialisation or the scale of the inputs. An untrained network's features say nothing yet, and a strong pull would
-keep them from learning: the pull waits until training has moved them, then doubles from update to update until it
-is whole, and falls back when features shrink or run away. docs/defaults.md has the measurements behind this.
+keep them from learning: the pull waits until the classes begin to come apart in them, then trebles from update to
+update until it is whole, and falls back when features shrink or run away. docs/defaults.md has the measurements.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import InputError
+from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import SearchKind
 from ldmnet.graph.weights import Symmetrize
 from ldmnet.pim.system import Mass
 
 STRENGTH, COUPLING = 0.3, 0.2
 OUTLIER = 9.0  # a sample counts with at most so many times the median of |f - mean f|^2
+FAR = 81.0  # times that median: a sample beyond does not count in the mean of f
+ALIKE = 1e-10  # of the whole variance: the rest, but for rounding, where more than half of the samples are alike
 REACH = 4.0  # spreads: a sample farther from its target is pulled with a force that falls again
-MOVED = 0.5  # of s2: a mean squared move since the last update after which the pull begins
-PATIENCE = 15  # updates after which it begins in any case
-START, RISE, FALL = 0.001, 2.0, 0.25  # of the level: the first, and the factors on it
+LEARNT = 0.75  # the share of s2 within classes over that of the untrained network: below, the pull begins,
+MOVED = 0.5  # of s2: or after a mean squared move since the last update above this,
+PATIENCE = 15  # or after so many updates
+START, RISE, FALL = 0.001, 3.0, 0.25  # of the level: the first, and the factors on it
 FORGET = 0.9  # of the widest spread, per update
 SHRINKING = 2.0  # the widest spread over this one: above, the level does not rise
 SHRUNK, COLLAPSED = 4.0, 16.0  # the same: above, it falls, while it is below one and once it is one
@@ -162,6 +166,7 @@ class Pull:
         coupling: mu / lambda_tilde.
         spread: s2 at the last update.
         widest: the largest spread of the batches, slowly forgotten.
+        within: the share of s2 within groups in the untrained network; zero where that tells nothing.
         level: the part of the strength that is in force, 0 to 1.
         braked: why the last update lowered the level, in words, or nothing.
     """
@@ -174,7 +179,7 @@ class Pull:
         if settings.mu is not None and settings.lambda_tilde is not None:
             self.mu, self._lambda_tilde = float(settings.mu), float(settings.lambda_tilde)
             self.coupling = self.mu / self._lambda_tilde if self._lambda_tilde else math.inf
-        self.updates, self.level, self.spread, self.widest = 0, 0.0, 0.0, 0.0
+        self.updates, self.level, self.spread, self.widest, self.within = 0, 0.0, 0.0, 0.0, 0.0
         self.braked = ""
         self._seen: Tensor | None = None  # sums over the samples seen: |f - target|^2, and their batches' spread
         self._count = 0
@@ -194,8 +199,12 @@ class Pull:
         """Whether the graph takes part."""
         return self.coupling < math.inf and self.mu > 0
 
-    def update(self, f: Tensor) -> float | None:
-        """Set mu from the features (m, d_feat) of an update; the mean penalty since the last one, if there was any."""
+    def update(self, f: Tensor, groups: Groups) -> float | None:
+        """Set mu from the features (m, d_feat) of an update, sorted by group.
+
+        Returns:
+            The mean penalty since the last update, if there was any.
+        """
         penalty = away = None
         if self._seen is not None:
             away, batch_spread = (self._seen / self._count).tolist()
@@ -206,11 +215,17 @@ class Pull:
         self.braked = ""
         if self.absolute:
             return penalty
-        distance = (f - f.mean(0)).square_().sum(1)
+        centred = _centred(f)
+        distance = centred.square().sum(1)
         whole, spread = torch.stack([distance.mean(), distance.clamp(max=OUTLIER * distance.median()).mean()]).tolist()
-        spread = spread or whole  # more than half of the samples may be alike
+        spread = spread if spread > ALIKE * whole else whole
         if away is not None:
             self._adjust(away, spread, self.widest / max(batch_spread, 1e-300))
+        if self.level == 0 and len(groups.sizes) > 1:
+            within = float((centred - groups.means(centred)).square_().sum(1).mean()) / max(whole, 1e-300)
+            self.within = within if self.updates == 1 else self.within
+            if within < LEARNT * self.within:
+                self.level = START
         self.spread = spread
         unit = max(spread, self.widest) if self.level < 1 else spread
         self.mu = self.strength * self.level / unit if unit > 0 else 0.0
@@ -260,7 +275,7 @@ class Pull:
     def see(self, distance: Tensor, spread: Tensor, count: int) -> None:
         """Remember the sum of |f - target|^2 over `count` samples, and their spread."""
         seen = torch.stack([distance.detach(), spread * count])
-        self._seen = seen if self._seen is None else self._seen + seen
+        self._seen = seen if self._seen is None else self._seen.to(seen.device) + seen
         self._count += count
 
     def state(self) -> dict[str, Any]:
@@ -276,4 +291,11 @@ class Pull:
         self._seen = None if state["seen"] is None or like is None else like.new_tensor(state["seen"])
 
 
-_REMEMBERED = ("mu", "updates", "level", "spread", "widest")
+def _centred(f: Tensor) -> Tensor:
+    """Features less their mean, without the samples that alone would move it by spreads."""
+    distance = (f - f.mean(0)).square_().sum(1)
+    near = (distance <= FAR * distance.median()).to(f.dtype)
+    return f - near @ f / near.sum()
+
+
+_REMEMBERED = ("mu", "updates", "level", "spread", "widest", "within")

@@ -11,18 +11,33 @@ LABELS = torch.tensor([4, -1, 4, 9, -1, 4, 9, 0])
 
 def test_a_group_is_a_slice_of_the_sorted_order():
     groups = Groups(LABELS)
-    assert groups.sizes == [2, 1, 3, 2]
-    assert groups.starts == [0, 2, 3, 6]
-    assert groups.order.tolist() == [1, 4, 7, 0, 2, 5, 3, 6]  # stable within a group
+    assert groups.sizes == [1, 3, 2]
+    assert groups.starts == [0, 1, 4]
+    assert groups.order.tolist() == [7, 0, 2, 5, 3, 6]  # stable within a group
+    assert groups.rank.tolist() == [1, -1, 2, 4, -1, 3, 5, 0]
 
 
 def test_scatter_undoes_the_order():
     groups, x = Groups(LABELS), torch.randn(8, 3)
-    assert torch.equal(groups.scatter(x[groups.order]), x)
+    assert torch.equal(groups.gather(x), x[groups.order])
+    back = groups.scatter(groups.gather(x))
+    assert torch.equal(back[LABELS >= 0], x[LABELS >= 0])
+    assert back[LABELS < 0].isnan().all()  # rows of no group
+    assert (groups.scatter(groups.gather(x), -1)[LABELS < 0] == -1).all()
+    everyone = Groups(LABELS + 1)
+    assert torch.equal(everyone.scatter(x[everyone.order]), x)
+
+
+def test_the_mean_of_each_rows_group():
+    groups, x = Groups(LABELS), torch.randn(8, 3, dtype=torch.float64)
+    found = groups.scatter(groups.means(groups.gather(x)))
+    for label in (0, 4, 9):
+        mine = label == LABELS
+        torch.testing.assert_close(found[mine], x[mine].mean(0).expand(int(mine.sum()), 3))
 
 
 @pytest.mark.parametrize("most", [1, 4, 8, 10**6])
-def test_buckets_hold_every_row_once_and_one_size_each(most):
+def test_buckets_hold_every_row_of_a_group_once_and_one_size_each(most):
     groups = Groups(LABELS)
     seen = []
     for size, rows in groups.buckets(most):
@@ -32,7 +47,7 @@ def test_buckets_hold_every_row_once_and_one_size_each(most):
             assert len(set(LABELS[groups.order[row]].tolist())) == 1
             assert (row.diff() == 1).all()
         seen += rows.flatten().tolist()
-    assert sorted(seen) == list(range(8))
+    assert sorted(seen) == list(range(6))
 
 
 def checked(groups, n=3):

@@ -178,15 +178,14 @@ def test_a_file_that_is_something_else_of_torchs(tmp_path, content):
         read_checkpoint(path)
 
 
-def test_a_run_whose_mu_was_measured_goes_on_with_that_number(tmp_path):
-    auto = replace(METHODS["ldmnet"], mu="auto", lambda_tilde="auto")
-    whole = fit(network(), (X, Y), method=auto, settings=SETTINGS, progress=False)
-    start_and_cut(tmp_path / "run.pt", auto, 2)
-    other = network()
-    initialize(other, "he", 7)  # on which another mu would be measured
-    again = fit(other, (X, Y), method=auto, settings=SETTINGS, checkpoint=tmp_path / "run.pt", progress=False)
-    assert again.method == whole.method
-    assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True))
+def test_a_run_of_the_default_strength_resumes_bit_for_bit(tmp_path):
+    method, settings = Method("ldmnet"), replace(SETTINGS, epochs=36)
+    whole = fit(network(), (X, Y), method=method, settings=settings, progress=False)
+    assert whole.history[32].penalty > 0
+    start_and_cut(tmp_path / "run.pt", method, 33, settings=settings)  # between two updates
+    again = fit(network(), (X, Y), method=method, settings=settings, checkpoint=tmp_path / "run.pt", progress=False)
+    assert_same_run(whole, again)
+    assert [u.mu for u in again.regularizer.log] == [u.mu for u in whole.regularizer.log]
 
 
 def test_inputs_in_bfloat16_can_be_told_apart_from_others(tmp_path):
@@ -204,7 +203,7 @@ def test_a_checkpoint_of_other_settings(tmp_path):
     with pytest.raises(StateError, match=exactly(words)):
         fit(network(), (X, Y), method=METHODS["ldmnet"], settings=changed, checkpoint=path)
     words = (
-        f"{path} belongs to another run: name 'ldmnet' (now 'control'), lambda_tilde 0.5 (now 0.0). Delete it, or "
+        f"{path} belongs to another run: name 'ldmnet' (now 'control'), lambda_tilde 0.5 (now None). Delete it, or "
         "choose another checkpoint path."
     )
     control = Method("control", mu=0.1, n_neighbors=6, sigma_neighbor=4)

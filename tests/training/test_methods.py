@@ -1,21 +1,26 @@
+import math
+from dataclasses import asdict
+
 import pytest
 import torch
 
 from clouds import cloud
 from ldmnet import InputError, ManifoldRegularizer, Method, TrainSettings, fit
 from ldmnet.networks import mlp, set_dropout
-from ldmnet.training.methods import METHODS, control, dropout, ldmnet, weight_decay
+from ldmnet.training.methods import METHODS
 from words import exactly
 
 INPUTS, LABELS = cloud(30, 5), torch.arange(30) % 3
+LDMNET, CONTROL = Method("ldmnet", mu=0.01, lambda_tilde=0.05), Method("control", mu=0.01)
+DECAY, DROPOUT = Method("weight_decay", weight_decay_w=0.1), Method("dropout", dropout=0.5)
 
 
 def test_w_of_eq_24_becomes_2w():
-    assert weight_decay(0.1).torch_weight_decay == pytest.approx(0.2)
+    assert DECAY.torch_weight_decay == pytest.approx(0.2)
     assert Method().torch_weight_decay == 0
 
 
-@pytest.mark.parametrize("method", [ldmnet(0.01, 0.05), control(0.01), dropout(), Method()])
+@pytest.mark.parametrize("method", [LDMNET, CONTROL, Method("ldmnet"), Method("control"), DROPOUT, Method()])
 def test_weight_decay_is_on_only_where_asked_for(method):
     assert method.weight_decay_w == 0
     assert method.torch_weight_decay == 0
@@ -32,7 +37,7 @@ def test_weight_decay_can_be_asked_for_beside_ldmnet():
         (lambda: Method("weight_decay"), "the method weight_decay needs weight_decay_w above zero."),
         (
             lambda: Method("ldmnet", mu=0.1),
-            "the method ldmnet needs lambda_tilde above zero; with the graph off it is the control.",
+            "mu was given without lambda_tilde: they go together. Without both, none is needed.",
         ),
     ],
 )
@@ -43,12 +48,12 @@ def test_a_method_without_its_strength_is_refused(made, words):
 
 def test_the_named_methods():
     assert METHODS == ("none", "weight_decay", "dropout", "control", "ldmnet")
-    made = (Method(), weight_decay(0.1), dropout(), control(0.01), ldmnet(0.01, 0.05))
+    made = (Method(), DECAY, DROPOUT, Method("control"), Method("ldmnet"))
     assert tuple(method.name for method in made) == METHODS
-    assert dropout().dropout == 0.5
+    assert [method.pulls for method in made] == [False, False, False, True, True]
 
 
-@pytest.mark.parametrize("method", [Method(), weight_decay(0.1), dropout()])
+@pytest.mark.parametrize("method", [Method(), DECAY, DROPOUT])
 def test_methods_without_a_penalty_have_no_regularizer(method):
     assert method.regularizer(INPUTS, LABELS) is None
 
@@ -66,7 +71,7 @@ def test_ldmnet_builds_its_regularizer_with_its_numbers():
     )
     regularizer = method.regularizer(INPUTS, LABELS)
     assert isinstance(regularizer, ManifoldRegularizer)
-    for name, value in regularizer.settings().items():
+    for name, value in asdict(regularizer.settings).items():
         if name not in ("max_steps", "tol"):
             assert getattr(method, name) == value
     assert torch.equal(regularizer.groups, LABELS)
@@ -76,17 +81,25 @@ def test_ldmnet_builds_its_regularizer_with_its_numbers():
 
 
 def test_the_papers_numbers_are_the_defaults():
-    regularizer = ldmnet(0.01, 0.05).regularizer(INPUTS, LABELS)
-    settings = regularizer.settings()
+    regularizer = LDMNET.regularizer(INPUTS, LABELS)
+    settings = asdict(regularizer.settings)
     assert (settings["n_neighbors"], settings["sigma_neighbor"]) == (20, 10)
     assert (settings["epochs_per_update"], settings["max_steps"]) == (2, 50)
     assert settings["input_scale"] == 1
 
 
-def test_the_control_is_the_same_loop_with_the_graph_off():
-    with_graph, without = ldmnet(0.01, 0.05), control(0.01)
-    assert (without.mu, without.epochs_per_update) == (with_graph.mu, with_graph.epochs_per_update)
-    regularizer = without.regularizer(INPUTS, LABELS)
+def test_without_numbers_the_graph_is_built_on_the_features_alone():
+    regularizer = Method("ldmnet", strength=0.7, coupling=0.1).regularizer(INPUTS, LABELS)
+    assert regularizer.inputs is None
+    assert torch.equal(regularizer.groups, LABELS)
+    assert (regularizer.settings.strength, regularizer.coupling, regularizer.mu) == (0.7, 0.1, 0)
+
+
+@pytest.mark.parametrize("control", [CONTROL, Method("control")])
+def test_the_control_is_the_same_loop_with_the_graph_off(control):
+    assert (CONTROL.mu, CONTROL.epochs_per_update) == (LDMNET.mu, LDMNET.epochs_per_update)
+    regularizer = control.regularizer(INPUTS, LABELS)
+    assert (regularizer.coupling, regularizer.lambda_tilde) == (math.inf, 0)
     for seed in range(3):
         f = cloud(30, 4, seed=seed)
         regularizer.step(f)
@@ -103,12 +116,32 @@ def test_the_control_is_the_same_loop_with_the_graph_off():
         ({"weight_decay_w": -0.1}, "weight_decay_w must be zero or above, got -0.1."),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0."),
         ({"dropout": -0.5}, "dropout must be at least 0 and below 1, got -0.5."),
-        ({"name": "ldmnet"}, "the method ldmnet needs mu above zero, got 0.0."),
-        ({"name": "ldmnet", "mu": -1.0}, "the method ldmnet needs mu above zero, got -1.0."),
-        ({"name": "control"}, "the method control needs mu above zero, got 0.0."),
+        ({"name": "ldmnet", "mu": -1.0, "lambda_tilde": 1.0}, "mu must be above zero and finite, got -1.0."),
+        ({"name": "ldmnet", "strength": 0.0}, "strength must be above zero and finite, got 0.0."),
+        ({"name": "control", "strength": -0.1}, "strength must be above zero and finite, got -0.1."),
+        ({"name": "ldmnet", "coupling": 0.0}, "coupling must be above zero, got 0.0; infinity switches the graph off."),
+        ({"name": "ldmnet", "mu": "auto"}, "mu must be a number, got 'auto'. Leave it out to have it chosen."),
+        (
+            {"name": "ldmnet", "mu": 1.0, "lambda_tilde": 0.0},
+            "the method ldmnet with the graph switched off is the method control.",
+        ),
+        (
+            {"name": "ldmnet", "coupling": math.inf},
+            "the method ldmnet with the graph switched off is the method control.",
+        ),
+        (
+            {"name": "ldmnet", "strength": 0.3, "mu": 1.0, "lambda_tilde": 0.1},
+            "strength has no unit and mu is tied to the scale of the features: give strength and coupling, or mu and "
+            "lambda_tilde, or none of them.",
+        ),
+        (
+            {"name": "control", "coupling": 0.2},
+            "the control is the loop with the graph switched off: it has no coupling.",
+        ),
+        ({"strength": 0.3}, "the method none has no strength, got 0.3: it is ldmnet's, or the control's."),
         (
             {"name": "control", "mu": 1.0, "lambda_tilde": 0.1},
-            "the control is the loop with the graph switched off: its lambda_tilde is zero.",
+            "the control is the loop with the graph switched off: it has no lambda_tilde.",
         ),
     ],
 )

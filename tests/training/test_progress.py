@@ -39,6 +39,11 @@ def test_validation_is_told_and_a_penalty_of_nothing_is_not(capsys):
     assert capsys.readouterr().err == "none: epoch 1/9 loss 0.5000 train 75.0 % val 50.0 %\n"
 
 
+def test_the_strength_in_force_is_told_beside_the_penalty(capsys):
+    EpochLines("ldmnet", 9)(Epoch(0, 0.1, 0.5, 0.25, 0.75, strength=0.0123))
+    assert capsys.readouterr().err == "ldmnet: epoch 1/9 loss 0.5000 + 0.2500 (strength 0.012) train 75.0 %\n"
+
+
 def test_a_terminal_has_the_bar_and_a_quiet_console_nothing(capsys):
     drawn = io.StringIO()
     with EpochBar("ldmnet", 20, Console(file=drawn, force_terminal=True)) as bar:

@@ -1,16 +1,16 @@
 """What `fit` takes: loaders and labels of every kind, weights of samples and classes, samples without a label."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from clouds import cloud
 from ldmnet import IndexedDataset, InputError, Method, StateError, TrainSettings, fit
-from ldmnet.networks import FeatureNet, initialize, mlp
-from ldmnet.training.features import sweep
+from ldmnet.networks import initialize, mlp
 from ldmnet.training.samples import loss_weights
 from words import exactly
 
@@ -140,16 +140,18 @@ def test_weights_of_the_labelled_alone_are_scaled():
     assert_one_step(loss, data=(X, y), sample_weight=weights)
 
 
+@pytest.mark.parametrize("within_class", [True, False])
 @pytest.mark.parametrize("features", ["sweep", "running"])
-def test_a_batch_without_a_label_trains_by_the_penalty_alone(features):
+def test_a_batch_without_a_label_trains_by_the_penalty_alone(features, within_class):
     y = torch.full((N,), -1)
     y[:3] = torch.arange(3)
-    method = Method("ldmnet", mu=0.1, lambda_tilde=0.5, n_neighbors=6, sigma_neighbor=4, features=features)
+    method = replace(LDMNET, features=features, within_class=within_class)
     for weights in (None, torch.arange(N) + 1.0):
         found = trained((X, y), method, batch_size=4, epochs=5, sample_weight=weights)
         assert all(torch.isfinite(p).all() for p in found.model.parameters())
         assert found.history[-1].loss < found.history[0].loss
-        assert len(found.regularizer.target) == N
+        pulled = found.regularizer.target.isfinite().all(1)
+        assert torch.equal(pulled, y >= 0 if within_class else torch.ones(N, dtype=torch.bool))
 
 
 def test_some_label_is_needed_and_reports_need_them_all():
@@ -238,49 +240,3 @@ def test_a_device_is_where_the_model_goes():
     for device in ("nowhere", "cuda:99"):
         with pytest.raises(InputError, match=f"^the device {device} cannot be used: "):
             trained(device=device)
-
-
-# ---- batch normalisation before training
-
-
-def normalised():
-    model = FeatureNet(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5)), 8, 3)
-    initialize(model, "he", 0)
-    with torch.no_grad():
-        model.features[0].weight *= 50
-    return model
-
-
-def first_target(model, method=LDMNET):
-    settings = TrainSettings(epochs=1, lr=1e-9, batch_size=N)
-    found = fit(model, (X, Y), method=method, settings=settings, progress=False)
-    return found.regularizer.target
-
-
-def test_the_first_sweep_sees_features_of_the_size_that_training_has():
-    model = normalised()
-    kept = torch.get_rng_state()
-    target = first_target(model, Method("control", mu=0.1))
-    assert torch.equal(torch.get_rng_state(), kept)
-    assert model.features[1].momentum == 0.1
-    model = normalised()
-    wanted = F.relu(F.batch_norm(model.features[0](X), None, None, training=True))
-    torch.testing.assert_close(target, wanted.detach(), rtol=0.02, atol=0.02)
-
-
-def test_statistics_that_were_learnt_stay():
-    model = normalised()
-    model.features[1].running_mean.fill_(1.0)
-    torch.testing.assert_close(
-        first_target(model, Method("control", mu=0.1)), sweep(normalised_with(1.0), X, layer="features")
-    )
-    plain = normalised()
-    settings = TrainSettings(epochs=1, lr=1e-9, batch_size=N)
-    fit(plain, (X, Y), settings=settings, progress=False)  # no regulariser, no sweep: torch's own course
-    assert plain.features[1].num_batches_tracked == 1
-
-
-def normalised_with(mean):
-    model = normalised()
-    model.features[1].running_mean.fill_(mean)
-    return model

@@ -57,6 +57,10 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     from ldmnet.training.history import Epoch
     from ldmnet.training.progress import EpochBar, OnEpoch
 
+    takes = {"ldmnet": ("strength", "coupling", "mu", "lambda_tilde"), "control": ("strength", "mu")}
+    for name in takes["ldmnet"]:
+        if options[name] is not None and name not in takes.get(options["method"], ()):
+            raise click.UsageError(f"--{name.replace('_', '-')} does nothing with --method {options['method']}.")
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
         watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.training().epochs))]

@@ -58,15 +58,23 @@ class Groups:
             for some in torch.split(begins, max(1, most_elements // size**2)):
                 yield size, some + offsets
 
+    def means(self, values: Tensor) -> Tensor:
+        """The mean of each row's group, (m, d), of rows in sorted order."""
+        sizes = torch.tensor(self.sizes, device=values.device)
+        which = torch.repeat_interleave(sizes)
+        sums = values.new_zeros(len(sizes), values.shape[1]).index_add_(0, which, values)
+        return (sums / sizes[:, None].to(values.dtype))[which]
+
     def gather(self, values: Tensor) -> Tensor:
         """A copy of rows in the data set's order, in sorted order."""
         return values[self.order]
 
     def scatter(self, values: Tensor, missing: float = torch.nan) -> Tensor:
         """A copy of rows in sorted order, in the data set's order; rows of no group hold `missing`."""
-        out = values[self.rank]
-        if len(self.order) < len(self.rank):
-            out[self.rank < 0] = missing
+        if len(self.order) == len(self.rank):
+            return values[self.rank]
+        out = values.new_full((len(self.rank), *values.shape[1:]), missing)
+        out[self.order] = values
         return out
 
 

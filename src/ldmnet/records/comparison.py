@@ -21,7 +21,7 @@ from ldmnet.errors import DivergenceError, InputError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.records.endings import bad_ends
 from ldmnet.records.runs import Record, append_record, read_records
-from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
+from ldmnet.records.userfits import UserSettings, build_net, fit_split, method_for, own_network
 from ldmnet.training.loop import last_numbers
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
@@ -93,6 +93,8 @@ def compare_methods(
         raise InputError(f"a comparison needs one or more methods. The methods: {', '.join(METHODS)}.")
     if not settings.test_share:
         raise InputError("a comparison needs a test share above zero.")
+    for method in methods:
+        method_for(replace(settings, method=method))  # numbers that do not go together end here, before the first run
     what = {"data": fingerprint(samples.x, samples.labels), **own_network(settings, samples)}
     done = {r["key"]: r for r in read_records([records], ("key", "method", "split"))} if records.exists() else {}
     found = []

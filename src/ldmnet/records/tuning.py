@@ -20,6 +20,7 @@ from ldmnet.fingerprints import fingerprint
 from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
 from ldmnet.seeds import derive_seed
 from ldmnet.strength import COUPLING, STRENGTH
+from ldmnet.training.features import layer_names, named_layer
 from ldmnet.training.progress import OnEpoch
 
 DEFAULTS = {"strength": STRENGTH, "coupling": COUPLING}
@@ -80,10 +81,11 @@ def tune_strengths(
     settings = replace(settings, method="ldmnet", strength=None, coupling=None, mu=None, lambda_tilde=None)
     rest = _without_test(samples, test_share, settings.seed)
     first = replace(settings, seed=derive_seed(settings.seed, "validation"))  # of no split that anything is tested on
-    share_split(
-        rest.labels, first.test_share, first.seed, rest.class_names
-    )  # what cannot be trained ends here, unwritten
-    build_net(first, tuple(rest.x.shape[1:]), len(rest.class_names))
+    # what cannot be trained ends here, unwritten
+    share_split(rest.labels, first.test_share, first.seed, rest.class_names)
+    model = build_net(first, tuple(rest.x.shape[1:]), len(rest.class_names))
+    for name in layer_names(first.layer):
+        named_layer(model, name)
     storage.parent.mkdir(parents=True, exist_ok=True)
     try:
         study = optuna.create_study(

@@ -111,6 +111,8 @@ class UserSettings:
 
 
 ONCE_FIXED = {
+    "strength": None,
+    "coupling": None,
     "optimizer": "sgd",
     "schedule": "step",
     "clip_norm": None,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 from torch import Tensor
 
 from ldmnet.errors import BadEndWarning, DivergenceError
+from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.state import Run
+
+NEAR_CHANCE = 0.75  # of the loss by guessing: a rare class may be learnt and yet never be the most probable
 
 
 def divergence(run: Run) -> DivergenceError:
@@ -38,19 +40,28 @@ def tell_bad_end(logits: Tensor, labels: Tensor, loss: float) -> None:
     right = float((predicted == labels).double().mean())
     if len(shares) < 2:
         return
+    known = f"loss {loss:.4g}, where guessing by the classes' shares has {chance:.4g}; {100 * right:.1f} % right"
     if bool((logits == logits[:1]).all()):
         why = "the network gives every training sample the same scores"
-    elif bool((predicted == predicted[0]).all()):
-        why = f"the network predicts one class for all training samples ({100 * right:.1f} % right)"
-    elif not math.isfinite(loss) or (loss > chance and right <= largest):
-        why = (
-            f"the training loss is {loss:.3g}, where guessing by the classes' shares has {chance:.3g}, and "
-            f"{100 * right:.1f} % of the training samples are right"
-        )
+    elif bool((predicted == predicted[0]).all()) and not loss < NEAR_CHANCE * chance:
+        why = "the network predicts one class for all training samples"
+    elif not loss <= chance and right <= largest:
+        why = "on its own training samples the network is no better than guessing"
     else:
         return
     warnings.warn(
-        f"training ended badly: {why}. Train longer, or with another learning rate; the result is of no use.",
+        f"training ended badly: {why} ({known}). Train longer, or with another learning rate; the result is of no use.",
         BadEndWarning,
         stacklevel=4,
     )
+
+
+def tell_unused(regularizer: ManifoldRegularizer | None) -> None:
+    """Warn if the pull had not begun when training ended: the result is that of training without a regulariser."""
+    if regularizer is not None and regularizer.log and regularizer.log[-1].strength == 0:
+        warnings.warn(
+            f"the regulariser was not in force: in {len(regularizer.log)} updates the features stayed near those of an "
+            "untrained network, and until they leave it its pull waits. Train longer, or with a higher learning rate.",
+            UserWarning,
+            stacklevel=4,
+        )

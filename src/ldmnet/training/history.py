@@ -18,6 +18,7 @@ class Epoch:
         accuracy: training accuracy, 0 to 1, as the batches saw it; of the labelled samples.
         val_loss: softmax loss on the validation data, where given.
         val_accuracy: accuracy on the validation data, where given.
+        strength: the regulariser's strength in force, without a unit; None without one, and for the paper's numbers.
     """
 
     epoch: int
@@ -27,6 +28,7 @@ class Epoch:
     accuracy: float
     val_loss: float | None = None
     val_accuracy: float | None = None
+    strength: float | None = None
 
 
 def best_epoch(history: Sequence[Epoch]) -> int | None:

@@ -18,7 +18,7 @@ from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.augment import Augment, augmentation
 from ldmnet.training.checkpoint import read_checkpoint
-from ldmnet.training.divergence import divergence, tell_bad_end
+from ldmnet.training.divergence import divergence, tell_bad_end, tell_unused
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
@@ -100,7 +100,8 @@ def fit(
     Args:
         model: any module that maps a batch to class scores; it is trained in place.
         data: the training set, `(inputs, labels)`, a data set of such pairs, which is read once, or its DataLoader.
-            Samples labelled -1 have no label: they count in the penalty, not in the softmax loss or the accuracy.
+            Samples labelled -1 have no label: they count neither in the softmax loss and the accuracy nor, unless the
+            method's `within_class` is False, in the penalty.
         method: the regularisation; none unless given.
         settings: the numbers of training; the paper's unless given.
         layer: the name of the model's feature layer; or several names, whose outputs are joined.
@@ -182,6 +183,7 @@ def fit(
         logits = sweep(model, known[0]).float()
         train_loss = float(F.cross_entropy(logits, known[1]))
         tell_bad_end(logits, known[1], train_loss)
+        tell_unused(run.regularizer)
         result = Fit(model, method, run.history, run.regularizer, train_loss, seconds=run.seconds)
         result.best_epoch = best_epoch(run.history)
         if tested is not None:
@@ -252,4 +254,11 @@ def _descend(run: Run) -> Epoch:
             correct += (logits.detach().argmax(1) == y).sum()
             run.descent.step(loss)
     run.seconds["train"] += time.perf_counter() - started
-    return Epoch(run.epoch, lr, float(loss_sum) / n_labelled, float(penalty_sum) / n, float(correct) / n_labelled)
+    return Epoch(
+        run.epoch,
+        lr,
+        float(loss_sum) / n_labelled,
+        float(penalty_sum) / n,
+        float(correct) / n_labelled,
+        strength=None if regularizer is None else regularizer.log[-1].strength,
+    )

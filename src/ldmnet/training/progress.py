@@ -83,6 +83,7 @@ class EpochBar:
 
 
 def _numbers(epoch: Epoch) -> str:
-    penalty = f" + {epoch.penalty:.4f}" if epoch.penalty else ""
+    strength = f" (strength {epoch.strength:.2g})" if epoch.strength else ""
+    penalty = f" + {epoch.penalty:.4f}{strength}" if epoch.penalty else ""
     validation = "" if epoch.val_accuracy is None else f" val {100 * epoch.val_accuracy:.1f} %"
     return f"loss {epoch.loss:.4f}{penalty} train {100 * epoch.accuracy:.1f} %{validation}"
