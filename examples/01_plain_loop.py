@@ -28,8 +28,7 @@ def network() -> nn.Module:
     return model
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, *, mu: float, lambda_tilde: float, epochs: int):
-    regularizer = ManifoldRegularizer(inputs=x, groups=y, mu=mu, lambda_tilde=lambda_tilde) if mu else None
+def train(model: nn.Module, x: Tensor, y: Tensor, regularizer: ManifoldRegularizer | None, epochs: int) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     draw = torch.Generator().manual_seed(0)
     for epoch in range(epochs):
@@ -43,14 +42,14 @@ def train(model: nn.Module, x: Tensor, y: Tensor, *, mu: float, lambda_tilde: fl
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return regularizer
 
 
 def main(epochs: int = 60) -> None:
     x, y, x_test, y_test = data()
-    for name, mu, lambda_tilde in (("plain", 0.0, 0.0), ("control", 0.05, 0.0), ("LDMNet", 0.05, 0.25)):
+    control = ManifoldRegularizer(groups=y, coupling=float("inf"))
+    for name, regularizer in (("plain", None), ("control", control), ("LDMNet", ManifoldRegularizer(groups=y))):
         model = network()
-        train(model, x, y, mu=mu, lambda_tilde=lambda_tilde, epochs=epochs)
+        train(model, x, y, regularizer, epochs)
         accuracy = (sweep(model, x_test).argmax(1) == y_test).double().mean()
         print(f"{name}: {100 * accuracy:.1f} % of {len(y_test)} test images")
 

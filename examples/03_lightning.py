@@ -38,7 +38,7 @@ def main(epochs: int = 6) -> ManifoldCallback:
     network = mlp(64, 10, (256, 256))
     initialize(network, "he", seed=0)
 
-    callback = ManifoldCallback(x[train], y[train], layer="network.features", mu=0.05, lambda_tilde=0.25)
+    callback = ManifoldCallback(layer="network.features")
     loader = DataLoader(
         IndexedDataset(TensorDataset(x[train], y[train])),
         batch_size=20,

@@ -10,8 +10,6 @@ from transformers import TrainingArguments, ViTConfig, ViTForImageClassification
 from ldmnet.data import stratified
 from ldmnet.integrations.transformers import ManifoldTrainer
 
-SETTINGS = {"mu": 0.001, "lambda_tilde": 0.005}
-
 
 def data(per_class: int = 30) -> tuple[Tensor, Tensor, Tensor]:
     pixels, labels = load_digits(return_X_y=True)
@@ -41,8 +39,6 @@ def main(epochs: int = 8, **options: object) -> ManifoldTrainer:
             ),
             train_dataset=[{"pixel_values": x[i], "labels": int(y[i])} for i in train],
             layer="vit.layernorm",
-            inputs=x[train],
-            settings=SETTINGS,
         )
         trainer.train()
     trainer.model.eval()

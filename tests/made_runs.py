@@ -12,7 +12,7 @@ from ldmnet.records.userruns import train_run
 
 CLASSES = ["<script>alert(1)</script>", "<b>bold</b> & %{x}", "plain"]
 METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
-EPOCHS = 8
+EPOCHS = 24  # the pull begins at the fifth update
 
 
 def made_samples(*, pictures=True):

@@ -14,7 +14,7 @@ def plain_loop(
     `batches(epoch)` gives the epoch's indices and `lr(epoch)` its rate; `features(x)` and `scores(f)` are the two
     halves of the model, its own `features` and `head` unless given.
     """
-    regularizer = ManifoldRegularizer(x, y, **options)
+    regularizer = ManifoldRegularizer(groups=y, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr(0), momentum=momentum)
     features, scores = features or model.features, scores or (lambda f: model.head(f))
     for epoch in range(epochs):

@@ -57,10 +57,8 @@ def test_sklearn_has_the_cores_targets(capsys):
         lambda epoch: torch.randperm(len(x), generator=draw).split(32),
         epochs=6,
         lr=lambda epoch: 0.02 if epoch < 4 else 0.002,
-        mu=classifier.mu_,
-        lambda_tilde=classifier.lambda_tilde_,
     )
-    assert classifier.lambda_tilde_ == pytest.approx(5 * classifier.mu_)
+    assert classifier.mu_ == pytest.approx(regularizer.mu, rel=1e-3)
     torch.testing.assert_close(classifier.regularizer_.target, regularizer.target, rtol=1e-4, atol=1e-4)
 
 
@@ -76,7 +74,7 @@ def test_lightning_has_the_cores_targets(capsys):
         torch.empty((), dtype=torch.int64).random_(generator=draw)  # a DataLoader draws its workers' seed first
         return torch.randperm(len(x), generator=draw).split(20)
 
-    regularizer = plain_loop(model, x, y, batches, epochs=4, lr=lambda epoch: 0.02, mu=0.05, lambda_tilde=0.25)
+    regularizer = plain_loop(model, x, y, batches, epochs=4, lr=lambda epoch: 0.02)
     assert len(callback.regularizer.log) == 2
     assert torch.equal(callback.regularizer.target, regularizer.target)
 
@@ -101,7 +99,6 @@ def test_transformers_has_the_cores_targets(capsys):
         features=lambda batch: model.vit(pixel_values=batch).last_hidden_state,
         scores=lambda f: model.classifier(f.unflatten(1, (-1, 48))[:, 0]),
         layer="model.vit.layernorm",
-        **example(4)["SETTINGS"],
     )
     assert len(trainer.regularizer.log) == math.ceil(3 / 2)
     torch.testing.assert_close(trainer.regularizer.target, regularizer.target, rtol=1e-4, atol=1e-5)

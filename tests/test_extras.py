@@ -18,9 +18,9 @@ EXTRAS = {
     "integrations.tensorboard": ("tensorboard", "tensorboard"),
 }
 COMMANDS = {
-    "tune table.csv --epochs 1": ("optuna", "tune"),
+    "tune table.csv --epochs 4": ("optuna", "tune"),
     "export run --format onnx": ("onnx with onnxscript", "onnx"),
-    "train table.csv --epochs 1 --tensorboard --output other": ("tensorboard", "tensorboard"),
+    "train table.csv --epochs 4 --tensorboard --output other": ("tensorboard", "tensorboard"),
     "train photos": ("Pillow", "demo"),
     "demo --quick": ("mlxtend", "demo"),
     "faces --demo": ("mlxtend", "demo"),
@@ -62,7 +62,7 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
-    (folder / "table.csv").write_text("a,b,label\n" + "\n".join(f"{i},{i % 3},{'uv'[i % 2]}" for i in range(12)))
+    (folder / "table.csv").write_text("a,b,label\n" + "\n".join(f"{i},{i % 3},{'uv'[i // 6]}" for i in range(12)))
     for name in ("u", "v"):
         (folder / "photos" / name).mkdir(parents=True)
         (folder / "photos" / name / "0.png").write_bytes(b"not looked at")
@@ -78,7 +78,7 @@ def said(tmp_path_factory):
     }
     record = {**row, "selection": "printed", "paper": None, "train_loss": 0.1, "test_loss": 0.2}
     (folder / "results" / "mnist.jsonl").write_text(json.dumps(record) + "\n")
-    commands = ["train table.csv --epochs 1", "predict run table.csv", "table mnist", "export run", *COMMANDS]
+    commands = ["train table.csv --epochs 4", "predict run table.csv", "table mnist", "export run", *COMMANDS]
     words = [sys.executable, "-c", BARE, json.dumps(commands), json.dumps(list(EXTRAS))]
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -87,7 +87,7 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "command", ["train table.csv --epochs 1", "predict run table.csv", "table mnist", "export run"]
+    "command", ["train table.csv --epochs 4", "predict run table.csv", "table mnist", "export run"]
 )
 def test_the_core_needs_no_extra(said, command):
     code, output = said[command]

@@ -115,13 +115,13 @@ def test_the_slider_moves_the_points_by_keyboard(opened):
     slider.focus()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Home")
-    assert page.locator("#features-0-0 .epochs output").inner_text() == "0 of 8"
+    assert page.locator("#features-0-0 .epochs output").inner_text() == "0 of 24"
     assert slider.get_attribute("aria-valuetext").startswith("epoch 0, no regulariser ")
     first = places(page)
     assert all(before != after for before, after in zip(last, first, strict=True))
     page.keyboard.press("ArrowRight")
-    assert page.locator("#features-0-0 .epochs output").inner_text() == "1 of 8"
-    assert page.locator("#spectrum-0-0 .epochs output").inner_text() == "1 of 8"  # the spectrum follows
+    assert page.locator("#features-0-0 .epochs output").inner_text() == "1 of 24"
+    assert page.locator("#spectrum-0-0 .epochs output").inner_text() == "1 of 24"  # the spectrum follows
     page.keyboard.press("End")
     assert places(page) == last
     page.locator("#features-0-0 .legend input").nth(2).uncheck()  # a class that is left out
@@ -139,7 +139,7 @@ def test_points_glide_where_motion_is_welcome(browser, report):
     gone = places(page)
     assert all(before != after for before, after in zip(last, gone, strict=True))
     page.get_by_role("button", name="Play").first.click()
-    until(page, "document.querySelector('#features-0-0 .epochs output').textContent == '1 of 8'")
+    until(page, "document.querySelector('#features-0-0 .epochs output').textContent == '1 of 24'")
     context.close()
 
 

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import re
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from ldmnet.errors import BadEndWarning
 from ldmnet.records import comparison, userfits, userruns
 from ldmnet.records.comparison import compared_rows, format_comparison, paired_p
 from ldmnet.records.userfits import UserSettings, own_network
+from ldmnet.strength import COUPLING, STRENGTH
 
 CLASSES = ["<script>", "[red]", "plain"]
 SAVE = "Save it with np.savez(path, x=x, y=y)."
@@ -29,6 +32,14 @@ QUICK = ["--net", "mlp", "--epochs", "4"]
 
 def invoke(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
+
+
+UNUSED = "warning: the regulariser was not in force: "
+
+
+def told_by(result):
+    """The lines on the standard error, but for the one that a training too short for the pull ends with."""
+    return [line for line in result.stderr.splitlines() if not line.startswith(UNUSED)]
 
 
 def done(*words):
@@ -77,7 +88,7 @@ def table(tmp_path):
 def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
     run = tmp_path / "run"
     shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).stdout.splitlines()
-    assert shown[0].startswith("trained mlp on 27 samples of 3 classes, mu ")
+    assert re.match(r"trained mlp on 27 samples of 3 classes, strength 0\.\d+, mu \S+, lambda_tilde \S+: ", shown[0])
     assert shown[1] == "test accuracy 100.00 % of 9 samples held out"
     assert shown[2] == f"the run is in {run}"
 
@@ -107,9 +118,9 @@ def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
 
 
 def test_images_of_a_folder_find_their_network(photos, tmp_path):
-    quick = ["--epochs", 1, "--method", "none"]
-    out = done("train", photos, *quick, "--output", tmp_path / "run").stdout
-    assert out.startswith("trained residual on 36 samples")
+    result = invoke("train", photos, "--epochs", 1, "--method", "none", "--output", tmp_path / "run")
+    assert result.exit_code == 1  # one step of descent teaches a residual network nothing, and the run is there
+    assert result.stdout.startswith("trained residual on 36 samples")
     assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 128)
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (saved["shape"], saved["settings"]["augment"]) == ([3, 32, 32], "shift,flip")
@@ -117,7 +128,8 @@ def test_images_of_a_folder_find_their_network(photos, tmp_path):
     image = pytest.importorskip("PIL.Image")
     for file in photos.glob("*/*.png"):
         image.open(file).convert("L").save(file)
-    out = done("train", photos, *quick, "--size", 16, "--output", tmp_path / "grey").stdout
+    quick = ["--epochs", 4, "--batch-size", 12, "--method", "none", "--size", 16]
+    out = done("train", photos, *quick, "--output", tmp_path / "grey").stdout
     assert out.startswith("trained residual on 36 samples")
     saved = json.loads((tmp_path / "grey" / "run.json").read_text())
     assert saved["reading"] == {"label": None, "size": 16, "grey": True}
@@ -126,7 +138,7 @@ def test_images_of_a_folder_find_their_network(photos, tmp_path):
 
 
 def test_images_too_small_for_convolutions_get_an_mlp(photos, tmp_path):
-    out = done("train", photos, "--size", 12, "--epochs", 1, "--output", tmp_path / "run").output
+    out = done("train", photos, "--size", 12, "--epochs", 1, "--output", tmp_path / "run").stdout
     assert out.startswith("trained mlp on 36 samples")
     words = refused("train", photos, "--net", "residual", "--size", 12, "--output", tmp_path / "other")
     assert words.startswith("a residual network takes images (channels, height, width) of 16 pixels or more per side,")
@@ -134,7 +146,7 @@ def test_images_too_small_for_convolutions_get_an_mlp(photos, tmp_path):
 
 @pytest.mark.parametrize("net", ["cifar", "mnist"])
 def test_the_papers_networks_are_there_by_name(photos, tmp_path, net):
-    out = done("train", photos, "--net", net, "--epochs", 1, "--mu", 0.01, "--output", tmp_path / "run").output
+    out = done("train", photos, "--net", net, "--epochs", 2, "--output", tmp_path / "run").stdout
     assert out.startswith(f"trained {net} on 36 samples")
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (saved["reading"]["size"], saved["reading"]["grey"]) == ((28, True) if net == "mnist" else (32, False))
@@ -324,10 +336,37 @@ def test_a_run_on_small_numbers_refuses_pixels(tmp_path):
 
 @pytest.mark.parametrize("method", ["none", "weight_decay", "dropout", "control", "ldmnet"])
 def test_every_method_trains(table, tmp_path, method):
-    done("train", table, "--label", "species", "--method", method, *QUICK, "--output", tmp_path / "run")
+    words = ["train", table, "--label", "species", "--method", method, "--net", "mlp", "--epochs", 36]
+    done(*words, "--output", tmp_path / "run")
     result = json.loads((tmp_path / "run" / "run.json").read_text())["result"]
-    assert (result["mu"] > 0) == (method in ("control", "ldmnet"))
-    assert (result["lambda_tilde"] > 0) == (method == "ldmnet")
+    if method in ("control", "ldmnet"):
+        assert 0 < result["strength"] <= STRENGTH
+        assert result["mu"] > 0
+        assert result["lambda_tilde"] == (0 if method == "control" else pytest.approx(result["mu"] / COUPLING))
+    else:
+        assert [result[name] for name in ("strength", "mu", "lambda_tilde")] == [None] * 3
+
+
+def test_the_control_takes_a_strength(table, tmp_path):
+    words = ["train", table, "--label", "species", "--method", "control", "--net", "mlp", "--epochs", 36]
+    shown = done(*words, "--strength", 0.5, "--output", tmp_path / "run").stdout
+    found = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert found["settings"]["strength"] == 0.5
+    assert 0 < found["result"]["strength"] <= 0.5
+    assert f", strength {found['result']['strength']:.3g}, mu {found['result']['mu']:.3g}, lambda_tilde 0: " in shown
+    other = done(*words, "--output", tmp_path / "other").stdout
+    assert shown.splitlines()[0] != other.splitlines()[0]
+
+
+@pytest.mark.parametrize("method", ["control", "ldmnet"])
+def test_the_papers_numbers_are_taken_as_they_are(table, tmp_path, method):
+    words = ["train", table, "--label", "species", *QUICK, "--method", method, "--mu", 0.01]
+    given = [] if method == "control" else ["--lambda-tilde", 0.05]
+    shown = done(*words, *given, "--output", tmp_path / "run").stdout
+    result = json.loads((tmp_path / "run" / "run.json").read_text())["result"]
+    strongest = 0.05 if given else 0
+    assert (result["strength"], result["mu"], result["lambda_tilde"]) == (None, 0.01, strongest)
+    assert f"of 3 classes, mu 0.01, lambda_tilde {strongest}: " in shown
 
 
 # ---- going on, and refusing to
@@ -422,8 +461,12 @@ def test_data_that_does_not_do(tmp_path, name, content, words):
     ("options", "words"),
     [
         (["--test-share", "1.5"], "the share must be above 0 and below 1, got 1.5."),
-        (["--mu", "big"], "Invalid value for '--mu': 'big' is neither a number nor auto."),
-        (["--mu", "0"], "the method ldmnet needs mu above zero, got 0.0."),
+        (["--mu", "big"], "Invalid value for '--mu': 'big' is not a valid float."),
+        (["--mu", "0", "--lambda-tilde", "1"], "mu must be above zero and finite, got 0.0."),
+        (["--mu", "1"], "mu was given without lambda_tilde: they go together. Without both, none is needed."),
+        (["--strength", "0"], "strength must be above zero and finite, got 0.0."),
+        (["--coupling", "-1"], "coupling must be above zero, got -1.0; infinity switches the graph off."),
+        (["--coupling", "inf"], "the method ldmnet with the graph switched off is the method control."),
         (["--lr", "-1"], "lr must be above zero and finite, got -1.0."),
         (["--label", "sort"], "label is 'sort' but {} has the columns a, species, b, c."),
         (["--layer", "top"], "the model has no layer 'top'."),
@@ -443,6 +486,18 @@ def test_data_that_does_not_do(tmp_path, name, content, words):
 def test_options_that_do_not_do(table, tmp_path, options, words):
     options = options if "--label" in options else [*options, "--label", "species"]
     assert refused("train", table, *options, "--output", tmp_path / "run").startswith(words.format(table))
+
+
+@pytest.mark.parametrize("command", [["train"], ["compare", "--methods", "none,ldmnet"]], ids=["train", "compare"])
+def test_numbers_of_two_kinds_are_refused_before_anything_is_trained(table, tmp_path, command):
+    words = [command[0], table, "--label", "species", *command[1:], "--output", tmp_path / "out"]
+    result = invoke(*words, "--strength", 1, "--mu", 1)
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: strength has no unit and mu is tied to the scale of the features: give strength and coupling, or mu "
+        "and lambda_tilde, or none of them.\n"
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_not_a_run_or_does_not_fit_it(table, photos, tmp_path):
@@ -516,7 +571,7 @@ EDITED = [
 
 @pytest.mark.parametrize(("before", "after"), EDITED, ids=["shape", "values", "modules"])
 def test_train_tells_a_network_that_was_edited(table, own_net, before, after):
-    words = ["train", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "run"]
+    words = ["train", table, "--label", "species", "--epochs", 4, "--net", "mynets:small", "--output", "run"]
     own_net(before)
     first = done(*words).stdout
     assert done(*words).stdout == first
@@ -530,7 +585,7 @@ def test_train_tells_a_network_that_was_edited(table, own_net, before, after):
 
 
 def test_compare_and_tune_tell_a_network_that_was_edited(table, own_net):
-    words = ["compare", table, "--label", "species", "--epochs", 1, "--net", "mynets:small", "--output", "c"]
+    words = ["compare", table, "--label", "species", "--epochs", 4, "--net", "mynets:small", "--output", "c"]
     words += ["--splits", 1, "--methods", "none"]
     own_net("mlp(d, c, (8,))")
     assert done(*words).stderr == "split 1 of 1: none\n"
@@ -560,9 +615,13 @@ def test_runs_of_built_in_networks_keep_their_names():
     samples = Samples(torch.arange(24.0).reshape(8, 3), torch.arange(8) % 2, ["a", "b"], [str(i) for i in range(8)])
     for net in ("mlp", "mnist", "cifar", "residual"):
         assert own_network(UserSettings(net=net), samples) == {}
-    assert comparison._key(UserSettings(), {"data": "d"}) == "641c7695639c5bac"
-    assert comparison._key(UserSettings(optimizer="sgd", schedule="step"), {"data": "d"}) == "641c7695639c5bac"
+    paper = UserSettings(mu=0.01, lambda_tilde=0.05)
+    assert comparison._key(paper, {"data": "d"}) == "b97537ef4fd24ba4"
+    assert comparison._key(replace(paper, optimizer="sgd", schedule="step"), {"data": "d"}) == "b97537ef4fd24ba4"
     others = [
+        {},
+        {"strength": 0.1},
+        {"coupling": 1.0},
         {"optimizer": "adamw"},
         {"schedule": "cosine"},
         {"clip_norm": 1.0},
@@ -571,18 +630,19 @@ def test_runs_of_built_in_networks_keep_their_names():
         {"net": "residual"},
     ]
     keys = {comparison._key(UserSettings(**other), {"data": "d"}) for other in others}
-    assert len(keys | {"641c7695639c5bac"}) == len(others) + 1
+    assert len(keys | {"b97537ef4fd24ba4"}) == len(others) + 1
 
 
 def test_a_run_of_an_earlier_version_is_the_same_run(table, tmp_path):
     words = ["train", table, "--label", "species", *QUICK, "--output", tmp_path / "run"]
-    first = done(*words).output
+    first = done(*words).stdout
     path = tmp_path / "run" / "run.json"
     saved = json.loads(path.read_text())
-    assert not {"optimizer", "schedule", "clip_norm", "augment", "patience", "validation_share", "device"} & set(
-        saved["settings"]
+    assert not userfits.ONCE_FIXED.keys() & saved["settings"].keys()
+    assert done(*words, "--optimizer", "sgd", "--schedule", "step", "--augment", "none").stdout == first
+    assert refused(*words, "--strength", 0.1).startswith(
+        f"{tmp_path / 'run'} holds another run: strength None (now 0.1)."
     )
-    assert done(*words, "--optimizer", "sgd", "--schedule", "step", "--augment", "none").output == first
     assert refused(*words, "--schedule", "cosine").startswith(
         f"{tmp_path / 'run'} holds another run: schedule 'step' (now 'cosine')."
     )
@@ -664,15 +724,15 @@ def test_the_table_of_a_comparison():
 
 
 def test_a_method_that_diverges_has_a_row_that_says_so_and_the_others_go_on(table, tmp_path):
-    words = ["compare", table, "--label", "species", "--net", "mlp", "--epochs", 8, "--mu", 1e9, "--splits", 2]
-    words += ["--methods", "ldmnet,none", "--output", tmp_path / "c"]
+    words = ["compare", table, "--label", "species", "--net", "mlp", "--epochs", 8, "--splits", 2, "--mu", 1e9]
+    words += ["--lambda-tilde", 5e9, "--methods", "ldmnet,none", "--output", tmp_path / "c"]
     first = done(*words)
     assert first.stdout.splitlines()[2] == "| ldmnet | diverged | 2 |  |  |"
     assert first.stdout.splitlines()[3].startswith("| none | **")
     assert first.stdout.splitlines()[3].endswith(" | 2 |  |  |")  # nothing to set it against
     told = [line for line in first.stderr.splitlines() if "diverged" in line]
     assert [line.split(":")[0] for line in told] == ["split 1", "split 2"]
-    assert all("Lower mu: it is 1e+09" in line for line in told)
+    assert all("Lower mu, which is 1e+09 and tied to the scale of the features" in line for line in told)
     again = done(*words)
     assert (again.stdout, again.stderr.splitlines()) == (first.stdout, told)  # nothing is run again
     found = json.loads(done(*words, "--format", "json").stdout)
@@ -724,7 +784,7 @@ def test_a_run_that_ends_badly_is_written_and_has_exit_code_1(table, tmp_path, e
     result = invoke(*words)
     assert result.exit_code == 1
     assert result.stdout.startswith("trained mlp on 60 samples")
-    assert [line for line in result.stderr.splitlines() if " epoch " not in line] == [
+    assert [line for line in told_by(result) if " epoch " not in line] == [
         "warning: the solver was slow",
         f"the run ended badly: {LOST}",
     ]
@@ -812,10 +872,27 @@ def test_a_run_of_many_that_takes_long_tells_of_its_epochs(table, tmp_path, monk
     ]
 
 
+def test_a_pull_that_never_began_is_told(table, tmp_path):
+    told = done("train", table, "--label", "species", *QUICK, "--output", tmp_path / "run").stderr.splitlines()
+    assert [line for line in told if line.startswith(UNUSED)] == told[-1:]
+    assert "Train longer" in told[-1]
+    other = ["--method", "none", "--output", tmp_path / "none"]
+    assert UNUSED not in done("train", table, "--label", "species", *QUICK, *other).stderr
+
+
+def test_numbers_that_the_method_has_not_are_refused(table, tmp_path):
+    train = ["train", table, "--label", "species", *QUICK, "--output", tmp_path / "run"]
+    for words, option in ((["none", "--strength", 1], "strength"), (["control", "--coupling", 1], "coupling")):
+        result = invoke(*train, "--method", *words)
+        assert result.exit_code == 2
+        assert f"--{option} does nothing with --method {words[0]}." in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_compare_runs_only_what_is_new(table, tmp_path):
     words = ["compare", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path, "--format", "json"]
     first = done(*words, "--methods", "none,ldmnet")
-    assert first.stderr.splitlines() == ["split 1 of 1: none", "split 1 of 1: ldmnet"]
+    assert told_by(first) == ["split 1 of 1: none", "split 1 of 1: ldmnet"]
     second = done(*words, "--methods", "none,dropout,ldmnet")
     assert second.stderr.splitlines() == ["split 1 of 1: dropout"]
     assert [row["method"] for row in json.loads(second.stdout)] == ["none", "dropout", "ldmnet"]
@@ -835,7 +912,7 @@ def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
 def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_path):
     words = [table, "--label", "species", *QUICK]
     train = ["train", *words, "--output", tmp_path / "run"]
-    told = done(*train, "--no-snapshots").stderr.splitlines()
+    told = told_by(done(*train, "--no-snapshots"))
     assert [line.split(" loss ")[0] for line in told] == [f"ldmnet: epoch {i}/4" for i in range(1, 5)]
     assert done(*train).stderr == (
         "no snapshots of this run were kept when it was trained: train into another --output to get them\n"
@@ -865,14 +942,19 @@ def test_tune_goes_on_where_it_stopped(table, tmp_path):
     pytest.importorskip("optuna", reason="the extra tune is not installed")
     words = ["tune", table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path / "search"]
     first = done(*words, "--trials", 2)
-    assert [line.split(":")[0] for line in first.stderr.splitlines()] == ["trial 1", "trial 2"]
+    assert [line.split(":")[0] for line in told_by(first)] == ["trial 1", "trial 2"]
     assert first.stdout.startswith("best of 2 trials: ")
-    assert first.stdout.splitlines()[1].startswith("--mu ")
+    numbers = first.stdout.splitlines()[1].split()
+    assert numbers[::2] == ["--strength", "--coupling"]
+    trained = tmp_path / "run"
+    done("train", table, "--label", "species", *QUICK, "--test-share", 0.2, *numbers, "--output", trained)
+    settings = json.loads((trained / "run.json").read_text())["settings"]
+    assert (settings["strength"], settings["coupling"]) == (float(numbers[1]), float(numbers[3]))
     assert first.stdout.splitlines()[2] == (
         "12 of 60 samples were left out: train with these numbers, --test-share 0.2 and --seed 0 tests on them alone"
     )
     second = done(*words, "--trials", 3)
-    assert [line.split(":")[0] for line in second.stderr.splitlines()] == ["trial 3"]
+    assert [line.split(":")[0] for line in told_by(second)] == ["trial 3"]
     assert refused(*words, "--trials", 3, "--lr", 0.5) == (
         f"{tmp_path / 'search' / 'study.db'} holds a search with other data or settings. Choose another --output."
     )
@@ -921,7 +1003,7 @@ def test_a_search_that_validated_on_test_samples_is_not_gone_on_with(table, tmp_
     )
 
 
-def test_a_search_that_was_cut_tries_the_rule_and_nothing_twice(table, tmp_path, monkeypatch):
+def test_a_search_that_was_cut_tries_the_defaults_and_nothing_twice(table, tmp_path, monkeypatch):
     optuna = pytest.importorskip("optuna", reason="the extra tune is not installed")
     from ldmnet.records import tuning
 
@@ -929,13 +1011,13 @@ def test_a_search_that_was_cut_tries_the_rule_and_nothing_twice(table, tmp_path,
     monkeypatch.setattr(tuning, "_validated", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         tune(samples, settings, 3, tmp_path / "study.db")
-    monkeypatch.setattr(tuning, "_validated", lambda _, chosen, __: 1 / (1 + chosen.mu))
+    monkeypatch.setattr(tuning, "_validated", lambda _, chosen, __: 1 / (1 + chosen.strength))
     tune(samples, settings, 3, tmp_path / "study.db")
     found = tune(samples, settings, 6, tmp_path / "study.db")
     study = optuna.load_study(study_name="ldmnet", storage=f"sqlite:///{tmp_path / 'study.db'}")
     tried = [tuple(t.params.values()) for t in study.trials if t.state.name == "COMPLETE"]
     assert len(set(tried)) == len(tried) == found.trials == 6
-    assert tried[0] == tuple(study.user_attrs["rule"])
+    assert tried[0] == (STRENGTH, COUPLING)
     assert found.untuned == 1 / (1 + tried[0][0])
 
 
@@ -964,7 +1046,12 @@ def test_exported_files_answer_like_the_run(table, tmp_path):
 def test_tensorboard(table, tmp_path):
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     done("train", table, "--label", "species", *QUICK, "--output", tmp_path / "run", "--tensorboard")
-    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert {"loss", "accuracy", "penalty", "strength"} <= set(events.Tags()["scalars"])
+    kept = [json.loads(line)["strength"] for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert [event.value for event in events.Scalars("strength")] == pytest.approx(kept)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import copy
 import csv
-import inspect
 import warnings
 
 import pytest
@@ -12,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from clouds import cloud
 from ldmnet import IndexedDataset, InputError, StateError
 from ldmnet.networks import initialize, mlp
+from ldmnet.strength import COUPLING
 from words import exactly
 
 pytest.importorskip("lightning", reason="the extra lightning is not installed")
@@ -24,10 +24,6 @@ from ldmnet.integrations.updating import update_scalars
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-
-without_numbers = pytest.mark.skipif(
-    "strength" not in inspect.signature(ManifoldRegularizer).parameters, reason="mu and lambda_tilde are needed"
-)
 
 
 class Module(LightningModule):
@@ -325,8 +321,34 @@ def test_the_penalty_and_every_update_are_logged(tmp_path):
         assert trainer.callback_metrics[name].item() == pytest.approx(value), name
 
 
-@without_numbers
-def test_no_numbers_are_needed():
-    ours = ManifoldCallback(layer="net.features", n_neighbors=6, sigma_neighbor=4)
-    fit(Module(), ours)
-    assert len(ours.regularizer.log) == 2
+class Tokens(LightningModule):
+    """Reads whole numbers through an embedding."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.EmbeddingBag(30, 16), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+
+    def forward(self, tokens):
+        return self.net(tokens)
+
+    def training_step(self, batch, batch_index):
+        tokens, y = batch
+        return cross_entropy(self(tokens), y)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+def test_a_model_of_tokens_needs_no_number():
+    y = torch.arange(60) % 3
+    tokens = torch.randint(0, 10, (60, 8), generator=torch.Generator().manual_seed(0)) + 10 * y[:, None]
+    module, ours = Tokens(), ManifoldCallback(layer="net.2")
+    fit(module, ours, train=loader(dataset=TensorDataset(tokens, y)), epochs=24)
+    log = ours.regularizer.log
+    assert len(log) == 12
+    assert log[0].strength == 0
+    assert log[-1].strength > 0.1  # the slow start has begun by itself
+    assert log[-1].energy != 1  # and the graph takes part
+    assert log[-1].lambda_tilde == pytest.approx(log[-1].mu / COUPLING)
+    assert (module(tokens).argmax(1) == y).all()

@@ -1,13 +1,14 @@
+import math
 import pickle
 
 import numpy as np
 import pytest
 import torch
 
-from ldmnet import InputError, TrainSettings, fit
-from ldmnet.integrations.untuned import SHARE, untuned_mu, untuned_net
+from ldmnet import InputError, Method, fit
+from ldmnet.errors import BadEndWarning
 from ldmnet.networks import initialize, mlp
-from ldmnet.training.stability import stable_mu
+from ldmnet.strength import COUPLING, STRENGTH
 from words import exactly
 
 pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
@@ -38,7 +39,6 @@ def wine():
 @parametrize_with_checks(
     [LDMClassifier(epochs=6, hidden=(16,), random_state=0)], expected_failed_checks=lambda estimator: DEVIATIONS
 )
-@pytest.mark.filterwarnings("ignore:the network has died")  # where all the weight is on one class
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
@@ -47,8 +47,9 @@ def test_works_on_raw_columns_without_an_argument(wine):
     x, y = wine
     classifier = LDMClassifier(random_state=0).fit(x[::2], y[::2])
     assert classifier.score(x[1::2], y[1::2]) > 0.93
+    assert classifier.regularizer_.log[-1].strength == STRENGTH  # the slow start is over
     assert classifier.mu_ > 0
-    assert classifier.lambda_tilde_ == pytest.approx(5 * classifier.mu_)
+    assert classifier.lambda_tilde_ == pytest.approx(classifier.mu_ / COUPLING)
     assert len(classifier.history_) == 40
     assert len(classifier.regularizer_.target) == len(x[::2])  # nothing is held back
 
@@ -92,8 +93,8 @@ def test_pickle_keeps_the_answers_and_leaves_the_training_set_out(wine):
 def test_pipeline_grid_search_and_clone(wine):
     x, y = wine
     pipeline = make_pipeline(StandardScaler(), small(epochs=4))
-    search = GridSearchCV(pipeline, {"ldmclassifier__lambda_tilde": [0.0, "auto"]}, cv=2).fit(x, y)
-    assert search.best_params_["ldmclassifier__lambda_tilde"] in (0.0, "auto")
+    search = GridSearchCV(pipeline, {"ldmclassifier__coupling": [math.inf, None]}, cv=2).fit(x, y)
+    assert search.best_params_["ldmclassifier__coupling"] in (math.inf, None)
     assert search.score(x, y) > 0.8
     assert clone(pipeline).get_params()["ldmclassifier__epochs"] == 4
 
@@ -114,7 +115,7 @@ def test_a_module_is_copied_and_starts_from_its_weights(wine):
     module = mlp(13, 3, (8,))
     initialize(module, "he", 5)
     before = [p.detach().clone() for p in module.parameters()]
-    classifier = LDMClassifier(module, epochs=1, lr=1e-8, mu=1e-6, random_state=0).fit(x, y)
+    classifier = LDMClassifier(module, epochs=1, lr=1e-8, random_state=0).fit(x, y)
     assert classifier.module_ is not module
     for old, given, trained in zip(before, module.parameters(), classifier.module_.parameters(), strict=True):
         assert torch.equal(old, given)
@@ -140,7 +141,7 @@ def test_a_factory_gets_the_numbers_of_inputs_and_classes(wine):
 )
 def test_images_get_their_network(shape, d_feat):
     x = np.random.default_rng(0).integers(0, 256, (16, *shape), np.uint8)
-    classifier = LDMClassifier(epochs=1, mu=0.01, random_state=0).fit(x, np.arange(16) % 2)
+    classifier = LDMClassifier(epochs=1, random_state=0).fit(x, np.arange(16) % 2)
     assert classifier.predict_proba(x).shape == (16, 2)
     assert classifier.transform(x[:2]).shape == (2, d_feat)
     with pytest.raises(
@@ -182,7 +183,7 @@ def test_every_network_has_its_own_settings(monkeypatch, shape, wanted):
     monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
     x = np.random.default_rng(0).normal(size=(16, *shape))
     with pytest.raises(SeenError):
-        LDMClassifier(mu=0.01, random_state=0).fit(x, np.arange(16) % 2)
+        LDMClassifier(random_state=0).fit(x, np.arange(16) % 2)
 
 
 def test_the_way_of_training_is_the_users(wine, fitted):
@@ -249,21 +250,38 @@ def test_samples_without_a_label(wine, fitted):
     assert small().fit(x, np.array(["a", "-1", "b"])[y]).classes_.tolist() == ["-1", "a", "b"]
 
 
-def test_an_outlier_lowers_mu():
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(200, 10, generator=draw)
-    model = untuned_net("mlp", (10,), 2, seed=0)
-    settings = TrainSettings(lr=0.02, batch_size=32)
-    calm = untuned_mu(model, x, settings)
-    assert calm == pytest.approx(SHARE * stable_mu(model, x, "features", 0.02, 0.9, 32), rel=0.4)
-    x[7] *= 30
-    wild = untuned_mu(model, x, settings)
-    assert wild < calm / 10
-    assert wild == float(f"{wild:.4g}")
+def test_strength_and_coupling_are_the_methods(wine, fitted):
+    x, y = wine
+    small().fit(x, y)
+    assert fitted[-1][1]["method"] == Method("ldmnet")
+    classifier = small(strength=0.1, coupling=2.0, n_neighbors=5).fit(x, y)
+    assert fitted[-1][1]["method"] == Method("ldmnet", strength=0.1, coupling=2.0, n_neighbors=5, sigma_neighbor=5)
+    assert classifier.lambda_tilde_ == pytest.approx(classifier.mu_ / 2)
 
 
-def test_bad_words_for_strengths(wine):
-    with pytest.raises(InputError, match=exactly("mu must be a number or 'auto', got 'big'.")):
-        small(mu="big").fit(*wine)
-    with pytest.raises(InputError, match=exactly("the method ldmnet needs mu above zero, got 0.")):
-        small(mu=0).fit(*wine)
+def test_an_infinite_coupling_is_the_control(wine, fitted):
+    x, y = wine
+    classifier = LDMClassifier(coupling=math.inf, random_state=0).fit(x[::2], y[::2])
+    assert fitted[-1][1]["method"] == Method("control")
+    assert classifier.mu_ > 0
+    assert classifier.lambda_tilde_ == 0
+    assert all(update.energy == 1 for update in classifier.regularizer_.log)
+    assert classifier.score(x[1::2], y[1::2]) > 0.93
+
+
+def test_a_training_that_ended_badly_warns(wine):
+    with pytest.warns(BadEndWarning, match="^training ended badly: "):
+        small(epochs=1, lr=1e-12).fit(*wine)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"strength": "big"}, "strength must be a number, got 'big'. Leave it out to have it chosen."),
+        ({"strength": 0}, "strength must be above zero and finite, got 0."),
+        ({"coupling": 0.0}, "coupling must be above zero, got 0.0; infinity switches the graph off."),
+    ],
+)
+def test_bad_strengths(wine, options, words):
+    with pytest.raises(InputError, match=exactly(words)):
+        small(**options).fit(*wine)

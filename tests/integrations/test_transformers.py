@@ -1,5 +1,3 @@
-import inspect
-
 import pytest
 import torch
 from torch import nn
@@ -8,21 +6,18 @@ from torch.nn.functional import cross_entropy
 from clouds import cloud
 from ldmnet import InputError, StateError
 from ldmnet.networks import initialize, mlp
+from ldmnet.strength import COUPLING
 from words import exactly
 
 pytest.importorskip("transformers", reason="the extra transformers is not installed")
 pytest.importorskip("accelerate", reason="the extra transformers is not installed")
 
-from transformers import Trainer, TrainingArguments
+from transformers import DistilBertConfig, DistilBertForSequenceClassification, Trainer, TrainingArguments
 
-from ldmnet import ManifoldRegularizer
 from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
 from ldmnet.integrations.updating import update_scalars
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
-without_numbers = pytest.mark.skipif(
-    "strength" not in inspect.signature(ManifoldRegularizer).parameters, reason="mu and lambda_tilde are needed"
-)
 
 
 class Model(nn.Module):
@@ -243,8 +238,34 @@ def test_every_update_is_logged(tmp_path):
         assert {name: entry[name] for name in entry if name.startswith("ldmnet/")} == update_scalars(update)
 
 
-@without_numbers
-def test_no_numbers_are_needed(tmp_path):
-    trained = trainer(tmp_path, settings={"n_neighbors": 6, "sigma_neighbor": 4})
+def test_a_model_of_tokens_needs_no_number(tmp_path):
+    config = DistilBertConfig(vocab_size=30, max_position_embeddings=8, dim=16, n_heads=2, n_layers=1, hidden_dim=32,
+                              num_labels=3)  # fmt: skip
+    torch.manual_seed(0)
+    model = DistilBertForSequenceClassification(config)
+    y = torch.arange(60) % 3
+    tokens = torch.randint(0, 10, (60, 8), generator=torch.Generator().manual_seed(0)) + 10 * y[:, None]
+    trained = ManifoldTrainer(
+        model,
+        TrainingArguments(
+            str(tmp_path),
+            num_train_epochs=20,
+            learning_rate=5e-3,
+            per_device_train_batch_size=10,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=[{"input_ids": row, "labels": int(c)} for row, c in zip(tokens, y, strict=True)],
+        layer="pre_classifier",
+    )
     trained.train()
-    assert len(trained.regularizer.log) == 2
+    log = trained.regularizer.log
+    assert len(log) == 10
+    assert log[0].strength == 0
+    assert log[-1].strength > 0.1  # the slow start has begun by itself
+    assert log[-1].energy != 1  # and the graph takes part
+    assert log[-1].lambda_tilde == pytest.approx(log[-1].mu / COUPLING)
+    model.eval()
+    assert (model(input_ids=tokens).logits.argmax(1) == y).all()

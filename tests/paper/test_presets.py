@@ -29,10 +29,10 @@ def test_mnist_50_is_the_papers_row():
 def test_each_row_changes_one_thing_only():
     for table in ("mnist", "svhn", "cifar10"):
         none, wd, drop, control, ldm = (printed_method(table, 50, row) for row in PRINTED_ROWS)
-        assert (none.weight_decay_w, none.dropout, none.mu) == (0, 0, 0)
-        assert (wd.dropout, wd.mu) == (0, 0)
-        assert (drop.weight_decay_w, drop.mu) == (0, 0)
-        assert (control.weight_decay_w, control.dropout, control.lambda_tilde) == (0, 0, 0)
+        assert (none.weight_decay_w, none.dropout, none.pulls) == (0, 0, False)
+        assert (wd.dropout, wd.pulls) == (0, False)
+        assert (drop.weight_decay_w, drop.pulls) == (0, False)
+        assert (control.weight_decay_w, control.dropout, control.lambda_tilde) == (0, 0, None)
         assert (ldm.weight_decay_w, ldm.dropout) == (0, 0)
         assert control.mu == ldm.mu > 0
 
@@ -84,23 +84,43 @@ def company(method):
     return [name for name, strength in parts.items() if strength and name != method.name]
 
 
-@pytest.mark.parametrize("table", ["mnist", "cifar10", "svhn"])
-def test_what_was_chosen_is_the_best_on_validation_images(table):
-    by_method = defaultdict(lambda: defaultdict(dict))  # validation accuracy by method, settings and seed
+def method_of(settings):
+    """The method of a record; None for one of the earlier rule "auto", which is gone."""
+    numbers = settings["method"]
+    if "auto" in (numbers["mu"], numbers["lambda_tilde"]):
+        return None
+    return Method(**{name: value for name, value in numbers.items() if name not in ("mu", "lambda_tilde") or value})
+
+
+AWAITED = {("mnist", "control"), ("mnist", "ldmnet")}  # no run without numbers has been recorded yet
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        pytest.param(table, row, marks=pytest.mark.xfail(raises=AssertionError, strict=True))
+        if (table, row) in AWAITED
+        else (table, row)
+        for table in ("mnist", "cifar10", "svhn")
+        for row in CHOSEN[table]
+    ],
+)
+def test_what_was_chosen_is_the_best_on_validation_images(table, row):
+    found = defaultdict(dict)  # validation accuracy by settings and seed
     for record in read_records([RESULTS / f"{table}.jsonl", RESULTS / f"study-{table}.jsonl"]):
         settings = record["settings"]
-        method = Method(**settings["method"])
-        if record["per_class"] != 50 or record["accuracy"] is None or company(method):
+        method = method_of(settings)
+        if method is None or method.name != row or record["per_class"] != 50 or record["accuracy"] is None:
             continue
-        if pixels_and_start(settings) == pixels_and_start(asdict(SETUP[table])):
-            by_method[method.name][method, settings["train"]["lr"]][record["seed"]] = record["val_accuracy"]
-    for row in CHOSEN[table]:
-        (run,) = classification_runs(table, [50], [f"{row}_tuned"], [0])
-        found, key = by_method[row], (run.settings.method, run.settings.train.lr)
-        for other, by_seed in found.items():
-            common = sorted(by_seed.keys() & found[key].keys())
-            assert common, (row, other)
-            assert fmean(found[key][s] for s in common) >= fmean(by_seed[s] for s in common), (row, other)
+        if not company(method) and pixels_and_start(settings) == pixels_and_start(asdict(SETUP[table])):
+            found[method, settings["train"]["lr"]][record["seed"]] = record["val_accuracy"]
+    (run,) = classification_runs(table, [50], [f"{row}_tuned"], [0])
+    chosen = found[run.settings.method, run.settings.train.lr]
+    assert chosen, "no record of what was chosen"
+    for other, by_seed in found.items():
+        common = sorted(by_seed.keys() & chosen.keys())
+        assert common, other
+        assert fmean(chosen[s] for s in common) >= fmean(by_seed[s] for s in common), other
 
 
 def test_a_tuned_row_that_is_not_there_is_refused():

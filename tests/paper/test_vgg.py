@@ -25,9 +25,10 @@ def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differ
         assert same == runs["continued"]
         assert settings.method.weight_decay_w == base.settings.method.weight_decay_w
         assert settings.method.dropout == base.settings.method.dropout
-    assert runs["continued"].method.mu == 0
-    assert runs["control"].method.lambda_tilde == 0
-    assert runs["ldmnet"].method.mu == runs["control"].method.mu == "auto"
+    assert not runs["continued"].method.pulls
+    assert runs["control"].method == replace(runs["ldmnet"].method, name="control")
+    numbers = ("strength", "coupling", "mu", "lambda_tilde")
+    assert all(getattr(runs["ldmnet"].method, name) is None for name in numbers)
     assert len({s.hash() for s in runs.values()}) == 3
 
 
