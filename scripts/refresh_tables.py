@@ -1,6 +1,7 @@
 """Write the tables of README and docs anew from the records in results/.
 
-A table stands between two marks: <!-- table: mnist --> (or leads: mnist, study: mnist, parts: all) and <!-- end -->.
+A table stands between two marks: <!-- table: mnist --> (or leads: mnist, study: mnist, parts: all,
+defaults: grid) and <!-- end -->.
 
     python scripts/refresh_tables.py            rewrite
     python scripts/refresh_tables.py --check    exit 1 if anything would change
@@ -12,12 +13,14 @@ import re
 import sys
 from pathlib import Path
 
+from defaults import defaults_table
+
 from ldmnet.records import format_table, table_rows
 from ldmnet.records.leads import format_leads, format_parts, parts_of
 from ldmnet.records.tables import format_study, records_in
 
 ROOT = Path(__file__).parents[1]
-MARKED = re.compile(r"(<!-- (table|leads|study|parts): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (table|leads|study|parts|defaults): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def refreshed(text: str) -> str:
@@ -30,6 +33,8 @@ def refreshed(text: str) -> str:
             body = format_study(r for r in records if r["table"] == f"study-{name}")
         elif kind == "leads":
             body = format_leads(records, name)
+        elif kind == "defaults":
+            body = defaults_table(name)
         elif kind == "parts":
             body = format_parts(parts_of(records))
         else:
