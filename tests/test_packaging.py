@@ -102,7 +102,7 @@ def test_the_quick_demo_runs_where_only_the_wheel_is(environment, tmp_path):
 
 def test_an_extra_that_is_not_there_is_named(environment, tmp_path):
     (tmp_path / "table.csv").write_text("a,b,label\n" + "\n".join(f"{i},{i % 2},{'uv'[i % 2]}" for i in range(12)))
-    tuned = run(environment / "ldmnet", "tune", "table.csv", "--epochs", "1", cwd=tmp_path)
+    tuned = run(environment / "ldmnet", "tune", "table.csv", "--label", "label", "--epochs", "1", cwd=tmp_path)
     assert tuned.returncode == 2
     assert tuned.stderr == "Error: optuna is not installed. Install it with: pip install 'ldmnet[tune]'\n"
     trained = run(environment / "ldmnet", "train", "table.csv", "--epochs", "60", cwd=tmp_path)

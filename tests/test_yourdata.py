@@ -124,7 +124,7 @@ def test_images_of_a_folder_find_their_network(photos, tmp_path):
     assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].shape == (3, 128)
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (saved["shape"], saved["settings"]["augment"]) == ([3, 32, 32], "shift,flip")
-    assert (saved["settings"]["schedule"], saved["settings"]["batch_size"]) == ("cosine", 50)
+    assert (saved["settings"]["schedule"], saved["settings"]["batch_size"]) == ("cosine", 4)
     image = pytest.importorskip("PIL.Image")
     for file in photos.glob("*/*.png"):
         image.open(file).convert("L").save(file)

@@ -164,14 +164,15 @@ def fitted(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "wanted"),
+    ("n", "shape", "wanted"),
     [
-        ((18, 18), ("cosine", 0.05, 60, 50, 0.005, "shift")),
-        ((3, 16, 16), ("cosine", 0.05, 60, 50, 0.005, "shift,flip")),
-        ((7,), ("step", 0.02, 40, 32, 0.0, "")),
+        (400, (18, 18), ("cosine", 0.05, 60, 50, 0.005, "shift")),
+        (80, (3, 16, 16), ("cosine", 0.05, 60, 10, 0.005, "shift,flip")),  # few images: smaller batches
+        (16, (3, 16, 16), ("cosine", 0.05, 60, 4, 0.005, "shift,flip")),
+        (16, (7,), ("step", 0.02, 40, 32, 0.0, "")),
     ],
 )
-def test_every_network_has_its_own_settings(monkeypatch, shape, wanted):
+def test_every_network_has_its_own_settings(monkeypatch, n, shape, wanted):
     class SeenError(Exception):
         """Ends the call when it has seen what it is here for."""
 
@@ -181,9 +182,9 @@ def test_every_network_has_its_own_settings(monkeypatch, shape, wanted):
         raise SeenError
 
     monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
-    x = np.random.default_rng(0).normal(size=(16, *shape))
+    x = np.random.default_rng(0).normal(size=(n, *shape))
     with pytest.raises(SeenError):
-        LDMClassifier(random_state=0).fit(x, np.arange(16) % 2)
+        LDMClassifier(random_state=0).fit(x, np.arange(n) % 2)
 
 
 def test_the_way_of_training_is_the_users(wine, fitted):

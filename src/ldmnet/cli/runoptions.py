@@ -11,7 +11,7 @@ import click
 from ldmnet.cli.completion import one_of, some_of
 from ldmnet.data.readers import listed_faults
 from ldmnet.data.userdata import TABLES, Samples
-from ldmnet.integrations.untuned import STARTS, augmentation_for
+from ldmnet.integrations.untuned import STARTS, augmentation_for, batch_for
 from ldmnet.records.userfits import Reading, UserSettings, read_for_net
 from ldmnet.strength import COUPLING, STRENGTH
 from ldmnet.training.augment import AUGMENTATIONS
@@ -108,7 +108,14 @@ def tell_reading(samples: Samples) -> None:
 
 
 def prepared(
-    data: Path, label: str | None, size: int | None, grey: bool, net: str, augment: str | None, **settings: Any
+    data: Path,
+    label: str | None,
+    size: int | None,
+    grey: bool,
+    net: str,
+    augment: str | None,
+    batch_size: int | None,
+    **settings: Any,
 ) -> tuple[Samples, Reading, UserSettings]:
     """The samples, how they were read, and the settings with the network that fits them."""
     samples, net, reading = read_for_net(data, net, Reading(label, size, grey))
@@ -118,4 +125,5 @@ def prepared(
         named = f"{samples.label} (guessed; --label to choose another)"
         click.echo(f"label column: {where if samples.label is None else named}", err=True)
     chosen = augmentation_for(net, samples.x.shape[1:]) if augment is None else augment
-    return samples, reading, UserSettings(net=net, augment="" if chosen == "none" else chosen, **settings)
+    augment, batch_size = "" if chosen == "none" else chosen, batch_size or batch_for(net, len(samples.x))
+    return samples, reading, UserSettings(net=net, augment=augment, batch_size=batch_size, **settings)

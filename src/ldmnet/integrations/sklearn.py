@@ -18,6 +18,7 @@ from ldmnet.integrations.untuned import (
     OWN,
     STARTS,
     augmentation_for,
+    batch_for,
     net_for,
     untuned_net,
 )
@@ -61,7 +62,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         lr: the learning rate; None takes 0.05 for the residual network, 0.02 for the MLP, else 0.01, but for "adam" and
             "adamw" 0.001.
         momentum: of SGD.
-        batch_size: samples per step; None takes 50 for the residual network, else 32.
+        batch_size: samples per step; None takes 50 for the residual network, less for fewer than 400 images, else 32.
         optimizer: "sgd", "adam", "adamw" or a function as in `fit`; None is SGD.
         schedule: of the learning rate: "step", "cosine", "constant" or a function as in `fit`; None takes cosine for
             the residual network, else step: divided by ten after two thirds of the epochs.
@@ -153,7 +154,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self._statistics = _statistics(samples[train]) if self.standardize else (np.zeros(()), np.ones(()))
         self.module_ = self._build(seed).to(self.device)
         inputs, codes = self._inputs(samples[train]), torch.from_numpy(labels)
-        settings = self._settings(seed)
+        settings = self._settings(seed, len(train))
         off = self.coupling == math.inf
         method = Method(
             "control" if off else "ldmnet",
@@ -217,7 +218,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         grey = len(self.input_shape_) == 2 and self.module is None
         return (1, *self.input_shape_) if grey else self.input_shape_
 
-    def _settings(self, seed: int) -> TrainSettings:
+    def _settings(self, seed: int, n: int) -> TrainSettings:
         """The network's own settings with what is given in their place; functions go to `fit` as they are."""
         shape = self._net_shape()
         name = net_for(shape) if self.module is None else ""
@@ -226,7 +227,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             epochs=self.epochs,
             lr=self.lr,
             momentum=self.momentum,
-            batch_size=self.batch_size,
+            batch_size=self.batch_size or batch_for(name, n),
             optimizer=None if callable(self.optimizer) else self.optimizer,
             schedule=None if callable(self.schedule) else self.schedule,
             weight_decay=0.0 if callable(self.optimizer) and self.weight_decay is None else self.weight_decay,

@@ -86,6 +86,11 @@ def augmentation_for(name: str, shape: Sequence[int]) -> str:
     return "shift" if shape[0] == 1 else "shift,flip"
 
 
+def batch_for(name: str, n: int) -> int | None:
+    """Samples per step unless told otherwise, None for the network's own: few images make eight steps, too."""
+    return min(STARTS[name].batch_size, max(4, n // 8)) if name == "residual" else None
+
+
 def untuned_net(
     name: str, shape: Sequence[int], n_classes: int, seed: int, *, hidden: Sequence[int] = HIDDEN
 ) -> FeatureNet:
