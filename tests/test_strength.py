@@ -37,10 +37,9 @@ def epoch(regularizer, f, batch=15):
 
 
 def course(steps=6, n=N, d=5):
-    """Features that are all others at the second update, and then settle."""
-    return [cloud(n, d, seed=100 + k) for k in range(2)] + [
-        cloud(n, d, seed=101) + 0.3 * cloud(n, d, seed=200 + k) for k in range(steps - 2)
-    ]
+    """Features whose classes come apart at the second update, and that then settle."""
+    apart = cloud(n, d, seed=101) + 3 * torch.eye(d, dtype=torch.float64)[torch.arange(n) % 3]
+    return [cloud(n, d, seed=100), apart, *(apart + 0.3 * cloud(n, d, seed=200 + k) for k in range(steps - 2))]
 
 
 def trained(regularizer, features):
@@ -178,8 +177,8 @@ def test_features_that_are_all_or_mostly_the_same(alike):
 # ---- the slow start and the brake
 
 
-def test_the_pull_waits_until_training_has_moved_the_features():
-    regularizer, f = made(), cloud(N, 5)
+def test_without_classes_the_pull_waits_until_training_has_moved_the_features():
+    regularizer, f = made(None), cloud(N, 5)
     for _ in range(4):
         assert regularizer.step(f).strength == 0
         assert torch.equal(regularizer.target, f)

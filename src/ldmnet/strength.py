@@ -33,9 +33,9 @@ OUTLIER = 9.0  # a sample counts with at most so many times the median of |f - m
 FAR = 81.0  # times that median: a sample beyond does not count in the mean of f
 ALIKE = 1e-10  # of the whole variance: the rest, but for rounding, where more than half of the samples are alike
 REACH = 4.0  # spreads: a sample farther from its target is pulled with a force that falls again
-LEARNT = 0.75  # the share of s2 within classes over that of the untrained network: below, the pull begins,
-MOVED = 0.5  # of s2: or after a mean squared move since the last update above this,
-PATIENCE = 15  # or after so many updates
+LEARNT = 0.75  # the share of s2 within classes over that of the untrained network: below, the pull begins
+MOVED = 0.5  # of s2: without classes, the mean squared move since the last update above which it begins
+PATIENCE = 15  # updates after which it begins in any case
 START, RISE, FALL = 0.001, 3.0, 0.25  # of the level: the first, and the factors on it
 FORGET = 0.9  # of the widest spread, per update
 SHRINKING = 2.0  # the widest spread over this one: above, the level does not rise
@@ -240,7 +240,7 @@ class Pull:
             shrunk: the widest spread over that of the batches since the last update.
         """
         if self.level == 0:
-            if away > MOVED * self.spread or self.updates > PATIENCE:
+            if (self.within == 0 and away > MOVED * self.spread) or self.updates > PATIENCE:
                 self.level = START
         elif away > RUNAWAY * max(self.spread, spread):
             far = math.sqrt(away / max(self.spread, spread, 1e-300))
