@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ldmnet.integrations.sklearn import LDMClassifier
 
 DEVIATIONS = {  # check -> reason; the other checks of scikit-learn all pass
-    "check_sample_weight_equivalence_on_dense_data": "batches and graph count samples, as MLPClassifier's batches do"
+    "check_sample_weight_equivalence_on_dense_data": "batches and graph count samples, not their weights"
 }
 
 
