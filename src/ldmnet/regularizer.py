@@ -33,7 +33,8 @@ from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
-from ldmnet.strength import ManifoldSettings, Pull
+from ldmnet.settings import ManifoldSettings
+from ldmnet.strength import Pull
 from ldmnet.updates import Update, describe
 
 T = TypeVar("T")
@@ -51,7 +52,9 @@ class ManifoldRegularizer:
             no part and are not pulled. None searches among all.
         across: (n,) whole numbers, as the sensor that saw a sample: a point's neighbours are then sought among those of
             its group that another sensor saw. None seeks among all.
-        options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name.
+        settings: the options together.
+        options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name; they come before those of
+            `settings`.
 
     Attributes:
         settings: the `ManifoldSettings`.
@@ -62,8 +65,16 @@ class ManifoldRegularizer:
 
     _STATE_KEYS = ("target", "Z", "running", "visits", "pull", "search", "steps", "data", "settings")
 
-    def __init__(self, inputs: Tensor | None = None, groups: Any = None, *, across: Any = None, **options: Any) -> None:
-        self.settings = ManifoldSettings.named(options)
+    def __init__(
+        self,
+        inputs: Tensor | None = None,
+        groups: Any = None,
+        *,
+        across: Any = None,
+        settings: ManifoldSettings | None = None,
+        **options: Any,
+    ) -> None:
+        self.settings = ManifoldSettings.named(options if settings is None else vars(settings) | options)
         self.inputs = None if inputs is None else _flat(inputs)
         n = _length(inputs=inputs, groups=groups, across=across)
         device = torch.device("cpu") if self.inputs is None else self.inputs.device

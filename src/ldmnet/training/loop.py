@@ -160,6 +160,7 @@ def fit(
             weights=loss_weights(y, sample_weight, class_weight),
             settings_saved={
                 **asdict(settings),
+                "name": method.name,
                 **asdict(method),
                 **{name: name_of(function) for name, function in own.items() if function is not None},
                 "layer": ",".join(layer_names(layer)),
