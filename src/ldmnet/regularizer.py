@@ -200,13 +200,7 @@ class ManifoldRegularizer:
             solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
             target = f.clone()  # alpha + Z = v + Z, without the rounding
         else:
-            W = self_tuned_weights(  # Algorithm 1, step 1
-                search(f),
-                settings.sigma_neighbor,
-                symmetrize=settings.symmetrize,
-                self_weight=settings.self_weight,
-                cuts=groups.starts[1:],
-            )
+            W = self_tuned_weights(search(f), settings.sigma_neighbor, cuts=groups.starts[1:])  # Algorithm 1, step 1
             system = PointIntegralSystem(W, pull.coupling, settings.mass)
             built = time.perf_counter()
             solution = solve_grouped(  # step 2

@@ -52,8 +52,6 @@ SHARED = (
 )
 # On MNIST, pixels keep their scale (about 64 for a standard deviation of one), so that lr and mu still fit.
 MNIST_ONLY = (
-    Variation("W symmetrised by the mean", method={"symmetrize": "mean"}),
-    Variation("W without its diagonal", method={"self_weight": 0.0}),
     Variation("the point counts among its 20", method={"n_neighbors": 19, "sigma_neighbor": 9}),
     Variation("inputs x 0.1 in the graph", method={"input_scale": 0.1}),
     Variation("inputs x 0.01 in the graph", method={"input_scale": 0.01}),
