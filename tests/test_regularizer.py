@@ -567,19 +567,6 @@ def test_groups_that_cannot_be_used():
         build(torch.zeros(7, 2), torch.zeros(7, 1, dtype=torch.int64))
 
 
-def test_without_the_dual_every_step_starts_afresh():
-    kept, fresh = made(**EXACT), made(**EXACT, keep_dual=False)
-    for seed in (1, 2):
-        f = cloud(40, 3, seed=seed)
-        kept.step(f)
-        fresh.step(f)
-    assert (fresh.Z == 0).all()
-    alone = made(**EXACT)
-    alone.step(cloud(40, 3, seed=2))
-    torch.testing.assert_close(fresh.target, alone.target, rtol=0, atol=1e-12)
-    assert not torch.allclose(kept.target, fresh.target)
-
-
 def test_running_features_are_what_the_penalty_saw():
     running, swept = (made(**EXACT, features=how) for how in ("running", "sweep"))
     first, later = cloud(40, 3, seed=1), cloud(40, 3, seed=2)
@@ -712,7 +699,6 @@ def test_a_state_of_numpy_numbers_can_be_read_without_pickle(tmp_path):
         mu=np.float32(0.1),
         lambda_tilde=0.1,
         n_neighbors=np.int64(15),
-        keep_dual=np.bool_(True),
     )
     torch.save(regularizer.state_dict(), tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True)["settings"]["n_neighbors"] == 15

@@ -189,7 +189,7 @@ class ManifoldRegularizer:
         (groups, search), settings, pull = self._after_first_step(self._parts, "the graph"), self.settings, self._pull
         pulled = pull.mu > 0
         penalty = pull.update(f, groups)
-        if self._target is None or not pulled or not settings.keep_dual:
+        if self._target is None or not pulled:
             Z = torch.zeros_like(f)
         else:
             Z = self._target - f  # eq. (8): Z + alpha - f

@@ -42,7 +42,6 @@ class ManifoldSettings:
             found approximately.
         mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
-        keep_dual: False sets Z to zero at every step, which makes the update a plain alternation.
         features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
             every step but the first may be called without features: no sweep, but features that are up to an epoch
             old and from training mode.
@@ -61,7 +60,6 @@ class ManifoldSettings:
     tol: float | None = None
     mass: Mass = "lumped"  # DEVIATION(1)
     input_scale: float = 1.0
-    keep_dual: bool = True
     features: Literal["sweep", "running"] = "sweep"
     neighbors: SearchKind = "exact"
 

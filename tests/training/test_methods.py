@@ -173,7 +173,6 @@ def test_the_regulariser_gets_every_setting_of_the_method():
         "tol": 1e-2,
         "mass": "consistent",
         "input_scale": 0.5,
-        "keep_dual": False,
         "features": "running",
         "neighbors": "auto",
     }

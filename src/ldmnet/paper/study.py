@@ -55,7 +55,6 @@ MNIST_ONLY = (
     Variation("the point counts among its 20", method={"n_neighbors": 19, "sigma_neighbor": 9}),
     Variation("inputs x 0.1 in the graph", method={"input_scale": 0.1}),
     Variation("inputs x 0.01 in the graph", method={"input_scale": 0.01}),
-    Variation("Z reset at every update", method={"keep_dual": False}),
     Variation("weight decay 5e-4 beside LDMNet", method={"weight_decay_w": 5e-4}),
     Variation("DropOut beside LDMNet", method={"dropout": 0.5}),
     Variation("DropOut beside LDMNet, by default", method={**BY_DEFAULT, "dropout": 0.5}),
