@@ -624,38 +624,6 @@ def test_the_solve_is_as_exact_as_the_graph_unless_told(n, options, tol):
     assert regularizer.tol == tol
 
 
-def test_across_smooths_between_sensors_only():
-    draw = torch.Generator().manual_seed(0)
-    x, f = torch.randn(40, 3, generator=draw).double(), torch.randn(40, 4, generator=draw).double()
-    labels, sensor = torch.arange(40) % 2, torch.arange(40) // 2 % 2
-    sensor[labels == 1] = 0  # the second person is seen by one sensor only
-    regularizer = ManifoldRegularizer(x, labels, mu=1, lambda_tilde=2, across=sensor, **SMALL, **EXACT)
-    regularizer.step(f)
-    points = torch.cat([x, f], 1)
-    distance = torch.cdist(points, points)
-    distance[(labels[:, None] != labels) | (sensor[:, None] == sensor)] = torch.inf
-    nearest = distance.topk(SMALL["n_neighbors"], largest=False)
-    seen = torch.zeros(40, 40, dtype=torch.bool).scatter_(1, nearest.indices, nearest.values.isfinite())
-    sigma = nearest.values.masked_fill(nearest.values.isinf(), 0)[:, : SMALL["sigma_neighbor"]].amax(1)
-    W = torch.where(seen | seen.T, torch.exp(-distance.square() / (sigma[:, None] * sigma)), 0.0).nan_to_num(0.0)
-    W += torch.eye(40)
-    D = torch.diag(W.sum(1))
-    alpha = torch.linalg.solve(D - W + 0.5 * D, 0.5 * D @ f)
-    torch.testing.assert_close(regularizer.alpha, alpha, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(regularizer.alpha[labels == 1], f[labels == 1], rtol=1e-12, atol=1e-12)
-
-
-def test_a_state_of_other_sensors_is_refused():
-    x, f = torch.randn(10, 3), torch.randn(10, 2)
-    first = ManifoldRegularizer(x, mu=1, lambda_tilde=1, across=torch.arange(10) % 2, **SMALL)
-    first.step(f)
-    with pytest.raises(StateError, match="another data set"):
-        ManifoldRegularizer(x, mu=1, lambda_tilde=1, **SMALL).load_state_dict(first.state_dict())
-    words = "across has shape (3,) but there are 10 points: one label per point."
-    with pytest.raises(InputError, match=exactly(words)):
-        ManifoldRegularizer(x, mu=1, lambda_tilde=1, across=torch.arange(3))
-
-
 def test_the_log_of_many_samples_is_about_the_first_groups(monkeypatch):
     x, y = cloud(90, 5), torch.arange(90) % 3
     whole = ManifoldRegularizer(x, y, mu=1.0, lambda_tilde=5.0)

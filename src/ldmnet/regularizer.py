@@ -50,8 +50,6 @@ class ManifoldRegularizer:
             features alone, on their device.
         groups: (n,) class labels, numbers or names: neighbours are searched within a class. Samples labelled -1 take
             no part and are not pulled. None searches among all.
-        across: (n,) whole numbers, as the sensor that saw a sample: a point's neighbours are then sought among those of
-            its group that another sensor saw. None seeks among all.
         settings: the options together.
         options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name; they come before those of
             `settings`.
@@ -70,16 +68,14 @@ class ManifoldRegularizer:
         inputs: Tensor | None = None,
         groups: Any = None,
         *,
-        across: Any = None,
         settings: ManifoldSettings | None = None,
         **options: Any,
     ) -> None:
         self.settings = ManifoldSettings.named(options if settings is None else vars(settings) | options)
         self.inputs = None if inputs is None else _flat(inputs)
-        n = _length(inputs=inputs, groups=groups, across=across)
+        n = _length(inputs=inputs, groups=groups)
         device = torch.device("cpu") if self.inputs is None else self.inputs.device
         self.groups = None if n is None else checked_groups(groups, n, device)
-        self.across = None if across is None or n is None else checked_groups(across, n, device, "across")
         if self.groups is not None and bool((self.groups == UNLABELLED).all()):
             raise InputError("every sample of groups is labelled -1, unlabelled: there is nothing to build a graph on.")
         self.epochs_per_update = self.settings.epochs_per_update
@@ -113,8 +109,7 @@ class ManifoldRegularizer:
         scale, inputs = self.settings.input_scale, None
         if self.inputs is not None and scale:
             inputs = self.inputs if scale == 1 else checked_points(self.inputs * scale, "scaled inputs")
-        across = None if self.across is None else self.across.to(device)
-        search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors, across=across)
+        search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors)
         self._parts = groups, search
 
     @property
@@ -378,7 +373,7 @@ class ManifoldRegularizer:
         if self.groups is None and n is None:
             return None
         groups = torch.zeros(n or 0, dtype=torch.int64) if self.groups is None else self.groups
-        return fingerprint(groups, self.inputs, self.across)
+        return fingerprint(groups, self.inputs)
 
     def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:

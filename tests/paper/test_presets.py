@@ -84,7 +84,8 @@ def company(method):
     return [name for name, strength in parts.items() if strength and name != method.name]
 
 
-GONE = {"symmetrize": "max", "self_weight": 1.0, "keep_dual": True}  # options that were settled, at what is left
+# options that were settled, at what is left
+GONE = {"symmetrize": "max", "self_weight": 1.0, "keep_dual": True, "within_class": True}
 
 
 def method_of(settings):

@@ -7,7 +7,7 @@ switched off, so that a reader sees what the manifold adds to the proximal pull.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
@@ -28,13 +28,11 @@ class Method(ManifoldSettings):
         name: one of `METHODS`.
         weight_decay_w: w of eq. (24), w |theta|^2.
         dropout: the rate of the network's DropOut layers.
-        within_class: whether neighbours are of the same class; otherwise they are sought among all samples.
     """
 
     name: str = "none"
     weight_decay_w: float = 0.0
     dropout: float = 0.0
-    within_class: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         with_python_numbers(self)
@@ -78,9 +76,8 @@ class Method(ManifoldSettings):
             options["coupling" if self.mu is None else "lambda_tilde"] = math.inf if self.mu is None else 0.0
         return ManifoldSettings(**options)
 
-    def regularizer(self, inputs: Tensor, labels: Tensor, across: Tensor | None = None) -> ManifoldRegularizer | None:
+    def regularizer(self, inputs: Tensor, labels: Tensor) -> ManifoldRegularizer | None:
         """The regulariser of this method for a training set, or None."""
         if not self.pulls:
             return None
-        points, groups = None if self.mu is None else inputs, labels if self.within_class else None
-        return ManifoldRegularizer(points, groups, across=across, settings=self.manifold)
+        return ManifoldRegularizer(None if self.mu is None else inputs, labels, settings=self.manifold)
