@@ -66,7 +66,6 @@ MNIST_ONLY = (
     Variation("update every epoch", method={"epochs_per_update": 1}),
     Variation("update every 4 epochs", method={"epochs_per_update": 4}),
     Variation("per-image contrast", run={"preprocess": "contrast", "pixel_scale": 1 / 64}),
-    Variation("ZCA", run={"preprocess": "zca", "pixel_scale": 1 / 64}),
     Variation("standardised pixels x 64", run={"preprocess": "standard", "pixel_scale": 1 / 64}),
     Variation("Xavier initialisation", run={"init": "xavier"}),
     Variation("PyTorch initialisation", run={"init": "torch"}),
@@ -117,7 +116,6 @@ SVHN_ONLY = (
     Variation("no regulariser, lr x 2", lr=2, row="none"),
     Variation("no regulariser, mean image", run={"preprocess": "mean_image", "pixel_scale": 64.0}, row="none"),
     Variation("no regulariser, per-image contrast", run={"preprocess": "contrast"}, row="none"),
-    Variation("no regulariser, ZCA", run={"preprocess": "zca"}, row="none"),
 )
 VARIATIONS: dict[str, tuple[Variation, ...]] = {
     "mnist": SHARED + MNIST_ONLY,
