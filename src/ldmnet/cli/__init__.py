@@ -46,7 +46,7 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     embed: "Write the features of each sample.",
     compare: "Compare the methods on your data over repeated splits.",
     tune: "Choose strength and coupling for your data.",
-    export: "Write a trained network as an ONNX or TorchScript file.",
+    export: "Write a trained network as an ONNX file.",
     report: "Write one HTML page about runs.",
     completion: "Print the script that completes words with the tab key.",
 }
