@@ -11,7 +11,6 @@ from ldmnet.cli.faces import describe, faces
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
 from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
-from ldmnet.training.memory import keep_freed_memory
 
 
 @click.group(
@@ -29,7 +28,6 @@ from ldmnet.training.memory import keep_freed_memory
 @click.version_option(ldmnet.__version__, prog_name="ldmnet")
 def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
-    keep_freed_memory()
 
 
 COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 characters
