@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 import ldmnet
-from ldmnet.cli.completion import completion
 from ldmnet.cli.experiments import demo, figure, parts, reproduce, study, table
 from ldmnet.cli.faces import describe, faces
 from ldmnet.cli.options import Sentences, examples
@@ -46,7 +45,6 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     tune: "Choose strength and coupling for your data.",
     export: "Write a trained network as an ONNX file.",
     report: "Write one HTML page about runs.",
-    completion: "Print the script that completes words with the tab key.",
 }
 for command, words in COMMANDS.items():
     command.short_help = words
