@@ -39,11 +39,14 @@ def errors(n: int, strengths: list[float], tolerances: list[float]) -> list[dict
     for coupling in strengths:
 
         def alpha(neighbors="exact", tol=SOLVED, coupling=coupling):
-            regularizer = ManifoldRegularizer(
-                x, y, mu=mu, lambda_tilde=mu / coupling, neighbors=neighbors, tol=tol, keep_dual=False
-            )
-            if neighbors == "auto":
+            options = {"mu": mu, "lambda_tilde": mu / coupling, "neighbors": neighbors, "tol": tol}
+            regularizer = ManifoldRegularizer(x, y, **options)
+            if neighbors == "auto":  # only the lists are kept: Z is zero for all
                 regularizer.step(before)
+                nothing = dict.fromkeys(("target", "Z", "running", "visits"))
+                state = {**regularizer.state_dict(), **nothing}
+                regularizer = ManifoldRegularizer(x, y, **options)
+                regularizer.load_state_dict(state)
             update = regularizer.step(after)
             return regularizer.alpha, update
 

@@ -20,6 +20,7 @@ ORDER = [
     "graph",
     "pim",
     "updates",
+    "settings",
     "strength",
     "regularizer",
     "dimension",

@@ -480,10 +480,10 @@ def test_the_network_may_be_on_another_device():
 
 
 @pytest.mark.parametrize("mass", ["lumped", "consistent"])
-def test_a_point_without_neighbours_stays_where_it_is_when_the_diagonal_is_zero(mass):
+def test_a_point_without_neighbours_stays_where_it_is(mass):
     groups = torch.arange(40) % 3
     groups[7] = 9
-    options = {"mu": 1.0, "lambda_tilde": 0.05, "mass": mass, "self_weight": 0.0}
+    options = {"mu": 1.0, "lambda_tilde": 0.05, "mass": mass}
     regularizer = ManifoldRegularizer(cloud(40, 2), groups, **SMALL, **options)
     features = cloud(40, 3, seed=1)
     with warnings.catch_warnings():
@@ -491,12 +491,6 @@ def test_a_point_without_neighbours_stays_where_it_is_when_the_diagonal_is_zero(
         regularizer.step(features)
     assert torch.isfinite(regularizer.alpha).all()
     torch.testing.assert_close(regularizer.alpha[7], features[7])
-
-
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_self_weight_that_cannot_be(weight):
-    with pytest.raises(InputError, match=exactly(f"self_weight must be zero or above and finite, got {weight}.")):
-        made(self_weight=weight).step(cloud(40, 3))
 
 
 @pytest.mark.parametrize(("index", "worst"), [([0, 40], 40), ([-1, 3], -1)])
@@ -573,19 +567,6 @@ def test_groups_that_cannot_be_used():
         build(torch.zeros(7, 2), torch.zeros(7, 1, dtype=torch.int64))
 
 
-def test_without_the_dual_every_step_starts_afresh():
-    kept, fresh = made(**EXACT), made(**EXACT, keep_dual=False)
-    for seed in (1, 2):
-        f = cloud(40, 3, seed=seed)
-        kept.step(f)
-        fresh.step(f)
-    assert (fresh.Z == 0).all()
-    alone = made(**EXACT)
-    alone.step(cloud(40, 3, seed=2))
-    torch.testing.assert_close(fresh.target, alone.target, rtol=0, atol=1e-12)
-    assert not torch.allclose(kept.target, fresh.target)
-
-
 def test_running_features_are_what_the_penalty_saw():
     running, swept = (made(**EXACT, features=how) for how in ("running", "sweep"))
     first, later = cloud(40, 3, seed=1), cloud(40, 3, seed=2)
@@ -643,38 +624,6 @@ def test_the_solve_is_as_exact_as_the_graph_unless_told(n, options, tol):
     assert regularizer.tol == tol
 
 
-def test_across_smooths_between_sensors_only():
-    draw = torch.Generator().manual_seed(0)
-    x, f = torch.randn(40, 3, generator=draw).double(), torch.randn(40, 4, generator=draw).double()
-    labels, sensor = torch.arange(40) % 2, torch.arange(40) // 2 % 2
-    sensor[labels == 1] = 0  # the second person is seen by one sensor only
-    regularizer = ManifoldRegularizer(x, labels, mu=1, lambda_tilde=2, across=sensor, **SMALL, **EXACT)
-    regularizer.step(f)
-    points = torch.cat([x, f], 1)
-    distance = torch.cdist(points, points)
-    distance[(labels[:, None] != labels) | (sensor[:, None] == sensor)] = torch.inf
-    nearest = distance.topk(SMALL["n_neighbors"], largest=False)
-    seen = torch.zeros(40, 40, dtype=torch.bool).scatter_(1, nearest.indices, nearest.values.isfinite())
-    sigma = nearest.values.masked_fill(nearest.values.isinf(), 0)[:, : SMALL["sigma_neighbor"]].amax(1)
-    W = torch.where(seen | seen.T, torch.exp(-distance.square() / (sigma[:, None] * sigma)), 0.0).nan_to_num(0.0)
-    W += torch.eye(40)
-    D = torch.diag(W.sum(1))
-    alpha = torch.linalg.solve(D - W + 0.5 * D, 0.5 * D @ f)
-    torch.testing.assert_close(regularizer.alpha, alpha, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(regularizer.alpha[labels == 1], f[labels == 1], rtol=1e-12, atol=1e-12)
-
-
-def test_a_state_of_other_sensors_is_refused():
-    x, f = torch.randn(10, 3), torch.randn(10, 2)
-    first = ManifoldRegularizer(x, mu=1, lambda_tilde=1, across=torch.arange(10) % 2, **SMALL)
-    first.step(f)
-    with pytest.raises(StateError, match="another data set"):
-        ManifoldRegularizer(x, mu=1, lambda_tilde=1, **SMALL).load_state_dict(first.state_dict())
-    words = "across has shape (3,) but there are 10 points: one label per point."
-    with pytest.raises(InputError, match=exactly(words)):
-        ManifoldRegularizer(x, mu=1, lambda_tilde=1, across=torch.arange(3))
-
-
 def test_the_log_of_many_samples_is_about_the_first_groups(monkeypatch):
     x, y = cloud(90, 5), torch.arange(90) % 3
     whole = ManifoldRegularizer(x, y, mu=1.0, lambda_tilde=5.0)
@@ -718,7 +667,6 @@ def test_a_state_of_numpy_numbers_can_be_read_without_pickle(tmp_path):
         mu=np.float32(0.1),
         lambda_tilde=0.1,
         n_neighbors=np.int64(15),
-        keep_dual=np.bool_(True),
     )
     torch.save(regularizer.state_dict(), tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True)["settings"]["n_neighbors"] == 15

@@ -18,7 +18,7 @@ from ldmnet.errors import (
 from ldmnet.graph import Neighbors, heat_weights, knn, self_tuned_weights
 from ldmnet.pim import PointIntegralSystem, Solution, Status, pcg
 from ldmnet.regularizer import ManifoldRegularizer
-from ldmnet.strength import ManifoldSettings
+from ldmnet.settings import ManifoldSettings
 from ldmnet.training import Fit, IndexedDataset, Method, TrainSettings, fit, sweep
 from ldmnet.updates import Update
 

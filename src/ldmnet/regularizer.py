@@ -33,7 +33,8 @@ from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
-from ldmnet.strength import ManifoldSettings, Pull
+from ldmnet.settings import ManifoldSettings
+from ldmnet.strength import Pull
 from ldmnet.updates import Update, describe
 
 T = TypeVar("T")
@@ -49,9 +50,9 @@ class ManifoldRegularizer:
             features alone, on their device.
         groups: (n,) class labels, numbers or names: neighbours are searched within a class. Samples labelled -1 take
             no part and are not pulled. None searches among all.
-        across: (n,) whole numbers, as the sensor that saw a sample: a point's neighbours are then sought among those of
-            its group that another sensor saw. None seeks among all.
-        options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name.
+        settings: the options together.
+        options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name; they come before those of
+            `settings`.
 
     Attributes:
         settings: the `ManifoldSettings`.
@@ -62,13 +63,19 @@ class ManifoldRegularizer:
 
     _STATE_KEYS = ("target", "Z", "running", "visits", "pull", "search", "steps", "data", "settings")
 
-    def __init__(self, inputs: Tensor | None = None, groups: Any = None, *, across: Any = None, **options: Any) -> None:
-        self.settings = ManifoldSettings.named(options)
+    def __init__(
+        self,
+        inputs: Tensor | None = None,
+        groups: Any = None,
+        *,
+        settings: ManifoldSettings | None = None,
+        **options: Any,
+    ) -> None:
+        self.settings = ManifoldSettings.named(options if settings is None else vars(settings) | options)
         self.inputs = None if inputs is None else _flat(inputs)
-        n = _length(inputs=inputs, groups=groups, across=across)
+        n = _length(inputs=inputs, groups=groups)
         device = torch.device("cpu") if self.inputs is None else self.inputs.device
         self.groups = None if n is None else checked_groups(groups, n, device)
-        self.across = None if across is None or n is None else checked_groups(across, n, device, "across")
         if self.groups is not None and bool((self.groups == UNLABELLED).all()):
             raise InputError("every sample of groups is labelled -1, unlabelled: there is nothing to build a graph on.")
         self.epochs_per_update = self.settings.epochs_per_update
@@ -102,8 +109,7 @@ class ManifoldRegularizer:
         scale, inputs = self.settings.input_scale, None
         if self.inputs is not None and scale:
             inputs = self.inputs if scale == 1 else checked_points(self.inputs * scale, "scaled inputs")
-        across = None if self.across is None else self.across.to(device)
-        search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors, across=across)
+        search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors)
         self._parts = groups, search
 
     @property
@@ -178,7 +184,7 @@ class ManifoldRegularizer:
         (groups, search), settings, pull = self._after_first_step(self._parts, "the graph"), self.settings, self._pull
         pulled = pull.mu > 0
         penalty = pull.update(f, groups)
-        if self._target is None or not pulled or not settings.keep_dual:
+        if self._target is None or not pulled:
             Z = torch.zeros_like(f)
         else:
             Z = self._target - f  # eq. (8): Z + alpha - f
@@ -189,13 +195,7 @@ class ManifoldRegularizer:
             solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
             target = f.clone()  # alpha + Z = v + Z, without the rounding
         else:
-            W = self_tuned_weights(  # Algorithm 1, step 1
-                search(f),
-                settings.sigma_neighbor,
-                symmetrize=settings.symmetrize,
-                self_weight=settings.self_weight,
-                cuts=groups.starts[1:],
-            )
+            W = self_tuned_weights(search(f), settings.sigma_neighbor, cuts=groups.starts[1:])  # Algorithm 1, step 1
             system = PointIntegralSystem(W, pull.coupling, settings.mass)
             built = time.perf_counter()
             solution = solve_grouped(  # step 2
@@ -373,7 +373,7 @@ class ManifoldRegularizer:
         if self.groups is None and n is None:
             return None
         groups = torch.zeros(n or 0, dtype=torch.int64) if self.groups is None else self.groups
-        return fingerprint(groups, self.inputs, self.across)
+        return fingerprint(groups, self.inputs)
 
     def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:

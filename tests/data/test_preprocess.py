@@ -10,7 +10,7 @@ import torch
 from ldmnet import InputError
 from ldmnet.data import Preprocess, fit_preprocess
 
-KINDS = ("mean_image", "standard", "unit", "contrast", "zca", "local_contrast")
+KINDS = ("mean_image", "standard", "unit", "contrast", "local_contrast")
 
 
 def says(text: str) -> str:
@@ -41,7 +41,7 @@ def test_scale_divides_the_result(kind):
     assert torch.allclose(fit_preprocess(x, kind, 1.0)(x), 64 * fit_preprocess(x, kind, 64)(x), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["mean_image", "contrast", "zca", "local_contrast"])
+@pytest.mark.parametrize("kind", ["mean_image", "contrast", "local_contrast"])
 def test_the_mean_image_of_the_training_images_is_zero(kind):
     x = pictures()
     assert fit_preprocess(x, kind)(x).mean(0).abs().max() < 1e-4
@@ -87,29 +87,11 @@ def test_contrast_takes_brightness_away():
     assert torch.allclose(prepare(x), prepare(x + 100), atol=1e-5)
 
 
-@pytest.mark.parametrize("n", [400, 40])  # more and fewer images than the 60 pixels
-def test_zca_is_the_symmetric_whitening_with_the_floor(n):
-    x = pictures(n)
-    contrast, zca = (fit_preprocess(x, kind)(x).flatten(1).double() for kind in ("contrast", "zca"))
-    values, vectors = torch.linalg.eigh(contrast.T @ contrast / len(x))
-    floor = 0.1 * values.mean()
-    expected = contrast @ (vectors / (values.clamp_min(0) + floor).sqrt()) @ vectors.T
-    assert torch.allclose(zca, expected, atol=1e-3)
-    after = torch.linalg.eigvalsh(zca.T @ zca / len(x))
-    assert torch.allclose(after, values.clamp_min(0) / (values + floor), atol=1e-3)  # 1 for strong directions
-    assert after.max() <= 1
-
-
-def test_zca_with_fewer_images_than_pixels_is_finite():
-    x = pictures(5)
-    assert fit_preprocess(x, "zca")(pictures(50, seed=2)).isfinite().all()
-
-
 def test_statistics_do_not_depend_on_the_chunk(monkeypatch):
     x = pictures()
-    whole = fit_preprocess(x, "zca")(x)
+    whole = fit_preprocess(x, "contrast")(x)
     monkeypatch.setattr("ldmnet.data.preprocess.CHUNK", 7)
-    assert torch.allclose(fit_preprocess(x, "zca")(x), whole, atol=1e-5)
+    assert torch.allclose(fit_preprocess(x, "contrast")(x), whole, atol=1e-5)
 
 
 def test_local_contrast_by_hand():
@@ -151,8 +133,7 @@ def test_a_flat_image_is_not_blown_up():
     [
         (
             lambda: Preprocess("whiten"),
-            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, unit, contrast, zca, "
-            "local_contrast.",
+            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, unit, contrast, local_contrast.",
         ),
         (lambda: Preprocess("unit", 0.0), "scale must be above zero and finite, got 0.0."),
         (
@@ -163,10 +144,6 @@ def test_a_flat_image_is_not_blown_up():
         (
             lambda: fit_preprocess(pictures(), "unit")(pictures(shape=(1, 4, 5))),
             "images have shape (1, 4, 5) but the training images had (3, 4, 5).",
-        ),
-        (
-            lambda: fit_preprocess(pictures()[:1].expand(9, -1, -1, -1), "zca"),
-            "zca needs training images that differ from one another; all of these are alike.",
         ),
     ],
 )

@@ -76,7 +76,6 @@ def test_labels_of_any_kind_become_integers(groups, wanted):
     labels = checked(groups)
     assert labels.dtype == torch.int64
     assert labels.tolist() == wanted
-    assert checked(groups, None).tolist() == wanted
 
 
 def test_columns_of_pandas():
@@ -118,8 +117,3 @@ def test_labels_that_cannot_be_used(groups, words):
 def test_lists_of_several_lengths():
     with pytest.raises(InputError, match=f"^{KINDS}, one per sample, got list: "):
         checked([[0], [1, 2], [3]])
-
-
-def test_no_number_of_points_asks_for_one_dimension():
-    with pytest.raises(InputError, match=exactly("groups has shape () but there are points: one label per point.")):
-        checked(5, None)

@@ -236,40 +236,6 @@ def test_groups_of_another_length():
         knn(cloud(4), 1, torch.zeros(3, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("with_inputs", [True, False])
-@pytest.mark.parametrize("m", [30, module.CANDIDATES_FROM + 40])
-def test_across_finds_the_nearest_of_the_group_that_another_sensor_saw(m, with_inputs):
-    draw = torch.Generator().manual_seed(0)
-    labels = torch.arange(2 * m) % 2
-    sensor = torch.randint(0, 3, (2 * m,), generator=draw)
-    x, f = torch.randn(2 * m, 4, generator=draw), torch.randn(2 * m, 3, generator=draw)
-    groups = Groups(labels)
-    search = module.NeighborSearch(groups, 6, x if with_inputs else None, across=sensor)
-    for _ in range(2):
-        found = search(f[groups.order])
-        points = torch.cat([x, f], 1) if with_inputs else f
-        squared = (points[:, None].double() - points[None].double()).square().sum(2)
-        squared[(labels[:, None] != labels) | (sensor[:, None] == sensor)] = torch.inf
-        wanted = squared[groups.order].topk(6, largest=False).values.sqrt()
-        torch.testing.assert_close(found.distance.double(), wanted, rtol=1e-5, atol=1e-6)
-        met = squared[groups.order[:, None], groups.order[found.index]].sqrt()
-        torch.testing.assert_close(met, wanted, rtol=1e-5, atol=1e-6)
-        f = f + 0.01 * torch.randn(f.shape, generator=draw)
-
-
-def test_across_leaves_a_group_of_one_sensor_without_neighbours():
-    labels, sensor = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 1, 1, 1, 1, 1])
-    found = module.NeighborSearch(Groups(labels), 2, None, across=sensor)(cloud(6).float())
-    assert found.index[1:].tolist() == [[0, -1], [0, -1], [-1, -1], [-1, -1], [-1, -1]]
-    assert sorted(found.index[0].tolist()) == [1, 2]
-
-
-def test_across_says_when_the_groups_are_too_large(monkeypatch):
-    monkeypatch.setattr(module, "CACHE_BYTES", 2**10)
-    with pytest.raises(InputError, match="across keeps the distances of all pairs within a group"):
-        module.NeighborSearch(Groups(torch.zeros(40, dtype=torch.int64)), 2, None, across=torch.arange(40) % 2)
-
-
 @pytest.mark.parametrize("once", [True, False])
 def test_inputs_in_double_keep_their_digits_beside_features_in_single(once):
     draw = torch.Generator().manual_seed(0)

@@ -130,17 +130,13 @@ def test_a_groups_weights_do_not_depend_on_the_scale_of_another():
     torch.testing.assert_close(beside[:40, :40], alone, rtol=1e-9, atol=1e-12)
 
 
-def test_symmetrised_by_the_mean_halves_what_one_side_chose():
+def test_an_edge_that_one_side_chose_has_its_whole_weight():
     points = torch.tensor([[0.0], [1.0], [3.0], [7.0]], dtype=torch.float64)
-    found = knn(points, 1)  # 0-1 both ways, 2 -> 1, 3 -> 2
-    most, mean = (dense(self_tuned_weights(found, 1, symmetrize=how)) for how in ("max", "mean"))
-    assert torch.equal(mean, mean.T)
-    torch.testing.assert_close(mean[0, 1], most[0, 1])
-    torch.testing.assert_close(mean[[1, 2], [2, 3]], most[[1, 2], [2, 3]] / 2)
-    assert (mean.diagonal() == 1).all()
-    assert (dense(self_tuned_weights(found, 1, self_weight=0.0)).diagonal() == 0).all()
-    with pytest.raises(InputError, match=exactly("symmetrize must be 'max' or 'mean', got 'sum'.")):
-        self_tuned_weights(found, 1, symmetrize="sum")
+    W = dense(self_tuned_weights(knn(points, 1), 1))  # 0-1 both ways, 2 -> 1, 3 -> 2; sigma 1, 1, 2, 4
+    expected = torch.eye(4, dtype=torch.float64)
+    for i, j, scaled in ((0, 1, 1 / 1), (1, 2, 4 / 2), (2, 3, 16 / 8)):
+        expected[i, j] = expected[j, i] = np.exp(-scaled)
+    torch.testing.assert_close(W, expected)
 
 
 def test_heat_weights_by_hand_and_for_all_pairs():
@@ -203,15 +199,14 @@ def test_neighbors_made_by_hand_are_welcome():
     np.testing.assert_allclose(W.numpy(), [[1, np.exp(-1)], [np.exp(-1), 1]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("symmetrize", ["max", "mean"])
-def test_a_graph_made_in_parts_is_the_same(monkeypatch, symmetrize):
+def test_a_graph_made_in_parts_is_the_same(monkeypatch):
     groups = torch.tensor([0] * 9 + [1] * 3 + [2] + [3] * 14 + [4] * 6)
     found = knn(cloud(len(groups)), 5, groups)
     cuts = [9, 12, 13, 27]
-    whole = self_tuned_weights(found, 3, symmetrize=symmetrize)
+    whole = self_tuned_weights(found, 3)
     for least in (1, 4, 10):
         monkeypatch.setattr("ldmnet.graph.weights.BLOCK", least)
-        parts = self_tuned_weights(found, 3, symmetrize=symmetrize, cuts=cuts)
+        parts = self_tuned_weights(found, 3, cuts=cuts)
         assert torch.equal(parts.crow_indices(), whole.crow_indices())
         assert torch.equal(parts.col_indices(), whole.col_indices())
         torch.testing.assert_close(parts.values(), whole.values(), rtol=1e-14, atol=0)

@@ -84,10 +84,14 @@ def company(method):
     return [name for name, strength in parts.items() if strength and name != method.name]
 
 
+# options that were settled, at what is left
+GONE = {"symmetrize": "max", "self_weight": 1.0, "keep_dual": True, "within_class": True}
+
+
 def method_of(settings):
-    """The method of a record; None for one of the earlier rule "auto", which is gone."""
-    numbers = settings["method"]
-    if "auto" in (numbers["mu"], numbers["lambda_tilde"]):
+    """The method of a record; None where it has the earlier rule "auto", or an option that is gone."""
+    numbers = {name: value for name, value in settings["method"].items() if GONE.get(name) != value}
+    if "auto" in (numbers["mu"], numbers["lambda_tilde"]) or GONE.keys() & numbers.keys():
         return None
     return Method(**{name: value for name, value in numbers.items() if name not in ("mu", "lambda_tilde") or value})
 

@@ -190,7 +190,7 @@ def test_a_model_without_weights_is_refused():
 
 def test_numbers_of_numpy_make_checkpoints_that_can_be_read(tmp_path):
     mu = np.logspace(-3, -2, 2)[0]
-    method = Method("ldmnet", mu=mu, lambda_tilde=5 * mu, n_neighbors=np.int64(15), keep_dual=np.bool_(True))
+    method = Method("ldmnet", mu=mu, lambda_tilde=5 * mu, n_neighbors=np.int64(15))
     settings = TrainSettings(epochs=np.int64(2), lr=np.float32(0.02), batch_size=20, checkpoint_every=1)
     assert type(method.mu) is float
     assert type(settings.epochs) is int
@@ -221,15 +221,6 @@ def test_samples_that_hold_more_than_two_things():
 def test_a_sample_that_is_no_tuple_is_left_whole():
     index, sample = IndexedDataset([{"x": 1, "y": 2}])[0]
     assert (index, sample) == (0, {"x": 1, "y": 2})
-
-
-def test_sensors_as_numpy_with_a_checkpoint(tmp_path):
-    sensor = np.arange(60) // 3 % 2
-    results = [
-        fit(net(), (X, Y), method=LDMNET, settings=SETTINGS, across=across, checkpoint=checkpoint, progress=False)
-        for across, checkpoint in ((torch.as_tensor(sensor), None), (sensor, tmp_path / "a.pt"))
-    ]
-    assert results[0].history == results[1].history
 
 
 def test_an_epoch_in_half_precision_is_counted_in_full():

@@ -102,8 +102,8 @@ def test_fit_is_algorithm_1(monkeypatch):
     """The whole loop again, plainly, with the dense reference in the place of the regulariser."""
     made = Method.regularizer
 
-    def exact(method, inputs, labels, across):
-        regularizer = made(method, inputs, labels, across)
+    def exact(method, inputs, labels):
+        regularizer = made(method, inputs, labels)
         regularizer.settings = replace(regularizer.settings, tol=1e-13, max_steps=500)
         return regularizer
 

@@ -1,11 +1,11 @@
 import math
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 
 import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import InputError, ManifoldRegularizer, Method, TrainSettings, fit
+from ldmnet import InputError, ManifoldRegularizer, ManifoldSettings, Method, TrainSettings, fit
 from ldmnet.networks import mlp, set_dropout
 from ldmnet.training.methods import METHODS
 from words import exactly
@@ -76,8 +76,6 @@ def test_ldmnet_builds_its_regularizer_with_its_numbers():
             assert getattr(method, name) == value
     assert torch.equal(regularizer.groups, LABELS)
     assert torch.equal(regularizer.inputs, INPUTS)
-    among_all = Method("ldmnet", mu=1.0, lambda_tilde=1.0, within_class=False).regularizer(INPUTS, LABELS)
-    assert len(torch.unique(among_all.groups)) == 1
 
 
 def test_the_papers_numbers_are_the_defaults():
@@ -159,3 +157,32 @@ def test_a_networks_own_dropout_stays_unless_the_method_is_dropout():
     assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.3}
     fit(model, (inputs, labels), method=Method("dropout", dropout=0.5), settings=settings, progress=False)
     assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.5}
+
+
+def test_the_regulariser_gets_every_setting_of_the_method():
+    """One value that is not the default per option: none is typed again, so none can be forgotten."""
+    other = {
+        "strength": 0.7,
+        "coupling": 0.1,
+        "n_neighbors": 6,
+        "sigma_neighbor": 4,
+        "epochs_per_update": 3,
+        "max_steps": 7,
+        "tol": 1e-2,
+        "mass": "consistent",
+        "input_scale": 0.5,
+        "features": "running",
+        "neighbors": "auto",
+    }
+    made = Method("ldmnet", **other).regularizer(INPUTS, LABELS).settings
+    assert made == ManifoldSettings(**other) == ManifoldRegularizer(settings=made).settings
+    paper = {"mu", "lambda_tilde"}
+    assert paper | set(other) == {field.name for field in fields(ManifoldSettings)}
+    assert ManifoldRegularizer(settings=made, tol=1e-3).settings == replace(made, tol=1e-3)
+
+
+def test_a_method_refuses_what_its_regulariser_would():
+    with pytest.raises(InputError, match=exactly("tol must be above zero and below one, got 2.0.")):
+        Method("ldmnet", tol=2.0)
+    with pytest.raises(TypeError):
+        ManifoldSettings(0.3)  # options are given by name

@@ -140,18 +140,17 @@ def test_weights_of_the_labelled_alone_are_scaled():
     assert_one_step(loss, data=(X, y), sample_weight=weights)
 
 
-@pytest.mark.parametrize("within_class", [True, False])
 @pytest.mark.parametrize("features", ["sweep", "running"])
-def test_a_batch_without_a_label_trains_by_the_penalty_alone(features, within_class):
+def test_a_batch_without_a_label_trains_by_the_penalty_alone(features):
     y = torch.full((N,), -1)
     y[:3] = torch.arange(3)
-    method = replace(LDMNET, features=features, within_class=within_class)
+    method = replace(LDMNET, features=features)
     for weights in (None, torch.arange(N) + 1.0):
         found = trained((X, y), method, batch_size=4, epochs=5, sample_weight=weights)
         assert all(torch.isfinite(p).all() for p in found.model.parameters())
         assert found.history[-1].loss < found.history[0].loss
         pulled = found.regularizer.target.isfinite().all(1)
-        assert torch.equal(pulled, y >= 0 if within_class else torch.ones(N, dtype=torch.bool))
+        assert torch.equal(pulled, y >= 0)
 
 
 def test_some_label_is_needed_and_reports_need_them_all():

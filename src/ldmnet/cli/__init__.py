@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 import ldmnet
-from ldmnet.cli.completion import completion
 from ldmnet.cli.experiments import demo, figure, parts, reproduce, study, table
 from ldmnet.cli.faces import describe, faces
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
 from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
-from ldmnet.training.memory import keep_freed_memory
 
 
 @click.group(
@@ -29,7 +27,6 @@ from ldmnet.training.memory import keep_freed_memory
 @click.version_option(ldmnet.__version__, prog_name="ldmnet")
 def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
-    keep_freed_memory()
 
 
 COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 characters
@@ -46,9 +43,8 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     embed: "Write the features of each sample.",
     compare: "Compare the methods on your data over repeated splits.",
     tune: "Choose strength and coupling for your data.",
-    export: "Write a trained network as an ONNX or TorchScript file.",
+    export: "Write a trained network as an ONNX file.",
     report: "Write one HTML page about runs.",
-    completion: "Print the script that completes words with the tab key.",
 }
 for command, words in COMMANDS.items():
     command.short_help = words

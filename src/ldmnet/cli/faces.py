@@ -30,7 +30,7 @@ def _rows() -> tuple[str, ...]:
         "ldmnet faces yaleb --data-dir ~/data      Extended Yale B: tune on validation people, then ten splits",
         "ldmnet faces cufs --methods pca,low_rank --splits 3",
         "ldmnet faces yaleb --images 2             the same from two images of each person in each light",
-        "ldmnet faces yaleb --study                what helps: features alone, across sensors, both layers, ...",
+        "ldmnet faces yaleb --study                what helps: features alone, both layers, ...",
         "ldmnet faces mine.npz --gallery VIS --output out",
         "ldmnet faces --casia ~/CASIA --fold all --features vgg.npz",
     )

@@ -260,25 +260,16 @@ def _tell_no_snapshots(what: str, command: str) -> None:
     )
 
 
-@click.command(epilog=examples("ldmnet export run --format onnx --output flowers.onnx", "ldmnet export run"))
+@click.command(epilog=examples("ldmnet export run", "ldmnet export run --output flowers.onnx"))
 @RUN
 @OWN_NET
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["onnx", "torchscript"]),
-    default="torchscript",
-    show_default=True,
-    help="For which programs.",
-)
-@click.option("--output", type=FILE, default=None, help="[default: model.onnx or model.pt in RUN]")
-def export(run: Path, net: str | None, kind: str, output: Path | None) -> None:
-    """Write the network with its preprocessing as one file: raw samples in, probabilities out."""
-    from ldmnet.records.export import export_onnx, export_torchscript
+@click.option("--output", type=FILE, default=None, help="[default: model.onnx in RUN]")
+def export(run: Path, net: str | None, output: Path | None) -> None:
+    """Write the network with its preprocessing as one ONNX file: raw samples in, probabilities out."""
+    from ldmnet.records.export import export_onnx
     from ldmnet.records.userruns import load_run
 
-    write, name = (export_onnx, "model.onnx") if kind == "onnx" else (export_torchscript, "model.pt")
-    click.echo(f"written to {write(load_run(run, net), output or run / name)}")
+    click.echo(f"written to {export_onnx(load_run(run, net), output or run / 'model.onnx')}")
 
 
 @click.command(

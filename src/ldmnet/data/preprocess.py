@@ -17,11 +17,10 @@ from torch.nn import functional as F
 
 from ldmnet.errors import InputError
 
-Kind = Literal["mean_image", "standard", "unit", "contrast", "zca", "local_contrast"]
+Kind = Literal["mean_image", "standard", "unit", "contrast", "local_contrast"]
 
 CONTRAST_FLOOR = 10.0  # of 255; keeps flat images flat
 LOCAL_SIGMA, LOCAL_RADIUS = 2.0, 4  # pixels: the window of local contrast, Gaussian
-ZCA_FLOOR = 0.1  # of the mean eigenvalue
 CHUNK = 2048  # images in float64 at a time
 
 
@@ -32,9 +31,8 @@ class Preprocess:
     Attributes:
         kind: "mean_image" subtracts the training images' mean image; "standard" gives every channel mean 0
             and deviation 1; "unit" divides by 255; "contrast" gives every image mean 0 and deviation about 1
-            and then subtracts the mean image; "zca" is contrast and then ZCA whitening; "local_contrast" gives
-            the neighbourhood of every pixel, in each channel, mean 0 and deviation about 1, and then subtracts
-            the mean image.
+            and then subtracts the mean image; "local_contrast" gives the neighbourhood of every pixel, in each
+            channel, mean 0 and deviation about 1, and then subtracts the mean image.
         scale: what the result is divided by (1 for MNIST and 64 for CIFAR-10, with "mean_image").
     """
 
@@ -63,8 +61,7 @@ class Preprocess:
             return Fitted(shape, zero, one * (255 * self.scale))
         normalise = _local_contrast if self.kind == "local_contrast" else _contrast
         mean = sum((normalise(x.double()).sum(0) for x in torch.split(x_train, CHUNK)), zero) / len(x_train)
-        whiten = _zca(x_train, mean) if self.kind == "zca" else None
-        return Fitted(shape, mean, one * self.scale, normalise=normalise, whiten=whiten)
+        return Fitted(shape, mean, one * self.scale, normalise=normalise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +72,6 @@ class Fitted:
     mean: Tensor
     divisor: Tensor
     normalise: Callable[[Tensor], Tensor] | None = None
-    whiten: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """The inputs that belong to some images of the training images' shape."""
@@ -83,8 +79,7 @@ class Fitted:
         if tuple(x.shape[1:]) != self.shape:
             raise InputError(f"images have shape {tuple(x.shape[1:])} but the training images had {self.shape}.")
         out = x.float() if self.normalise is None else self.normalise(x.float())
-        out = (out - self.mean.to(out)) / self.divisor.to(out)
-        return out if self.whiten is None else (out.flatten(1) @ self.whiten.to(out)).reshape(out.shape)
+        return (out - self.mean.to(out)) / self.divisor.to(out)
 
 
 def fit_preprocess(x_train: Tensor, kind: str = "mean_image", scale: float = 1.0) -> Callable[[Tensor], Tensor]:
@@ -127,30 +122,3 @@ def _blur(x: Tensor) -> Tensor:
     padded = F.pad(x, [LOCAL_RADIUS] * 4, mode="replicate")
     across = F.conv2d(padded, weight, groups=x.shape[1])
     return F.conv2d(across, weight.mT, groups=x.shape[1])
-
-
-def _zca(x: Tensor, mean: Tensor) -> Tensor:
-    """V diag(1 / sqrt(eigenvalue + floor)) V' of the covariance after contrast normalisation, in float64."""
-    d = x[0].numel()
-    values, vectors = _principal_axes(x, mean)
-    floor = ZCA_FLOOR * values.sum() / d
-    if floor < 1e-12:  # contrast-normalised pixels are of order 1, so this is rounding
-        raise InputError("zca needs training images that differ from one another; all of these are alike.")
-    change = (values + floor).rsqrt() - floor.rsqrt()  # axes that are not among V have eigenvalue 0
-    return torch.eye(d).to(vectors) * floor.rsqrt() + (vectors * change) @ vectors.T
-
-
-def _principal_axes(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of the covariance, from the smaller of the two Gram matrices."""
-    n, d = len(x), x[0].numel()
-    if n < d:
-        centred = (_contrast(x.double()) - mean).flatten(1)
-        values, left = torch.linalg.eigh(centred @ centred.T / n)
-        kept = values > 1e-12 * values[-1]
-        return values[kept], centred.T @ (left[:, kept] / (n * values[kept]).sqrt())
-    covariance = torch.zeros(d, d, dtype=torch.float64, device=x.device)
-    for chunk in torch.split(x, CHUNK):
-        centred = (_contrast(chunk.double()) - mean).flatten(1)
-        covariance.addmm_(centred.T, centred)
-    values, vectors = torch.linalg.eigh(covariance / n)
-    return values.clamp_min(0), vectors

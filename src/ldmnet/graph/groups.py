@@ -78,9 +78,7 @@ class Groups:
         return out
 
 
-def checked_groups(
-    groups: Tensor | ArrayLike | None, n: int | None, device: torch.device, name: str = "groups"
-) -> Tensor:
+def checked_groups(groups: Tensor | ArrayLike | None, n: int, device: torch.device) -> Tensor:
     """Labels as n integers on `device`; None makes one group of all.
 
     Whole numbers stay what they are; -1 says that a sample has no label. Booleans become 0 and 1, and strings the
@@ -88,38 +86,36 @@ def checked_groups(
 
     Args:
         groups: (n,) a tensor, a list, an array or a pandas column of whole numbers, booleans or strings.
-        n: how many labels there must be; None takes as many as there are.
+        n: how many labels there must be.
         device: where the result is.
-        name: what an error calls them.
     """
     if groups is None:
-        return torch.zeros(n or 0, dtype=torch.int64, device=device)
-    labels = groups if isinstance(groups, Tensor) else _numbered(groups, name)
-    if labels.ndim != 1 or (n is not None and len(labels) != n):
-        points = "points" if n is None else f"{n} points"
-        raise InputError(f"{name} has shape {tuple(labels.shape)} but there are {points}: one label per point.")
+        return torch.zeros(n, dtype=torch.int64, device=device)
+    labels = groups if isinstance(groups, Tensor) else _numbered(groups)
+    if labels.shape != (n,):
+        raise InputError(f"groups has shape {tuple(labels.shape)} but there are {n} points: one label per point.")
     if labels.is_complex():
-        raise InputError(f"{name} must be {KINDS}, got {labels.dtype}.")
+        raise InputError(f"groups must be {KINDS}, got {labels.dtype}.")
     if labels.is_floating_point():
-        _refuse(labels.isnan(), labels, name, MISSING)
-        _refuse((labels != labels.round()) | labels.isinf(), labels, name, f"Labels are {KINDS}.")
+        _refuse(labels.isnan(), labels, MISSING)
+        _refuse((labels != labels.round()) | labels.isinf(), labels, f"Labels are {KINDS}.")
     whole = labels.to(device=device, dtype=torch.int64)
-    _refuse(whole < -1, whole, name, "Labels are 0 and above, and -1 for samples that have none.")
+    _refuse(whole < -1, whole, "Labels are 0 and above, and -1 for samples that have none.")
     return whole
 
 
-def _refuse(wrong: Tensor, labels: Tensor, name: str, remedy: str) -> None:
+def _refuse(wrong: Tensor, labels: Tensor, remedy: str) -> None:
     if wrong.any():
         first = int(wrong.int().argmax())
-        raise InputError(f"{name} holds {labels[first].item()} at position {first}. {remedy}")
+        raise InputError(f"groups holds {labels[first].item()} at position {first}. {remedy}")
 
 
-def _numbered(groups: ArrayLike, name: str) -> Tensor:
+def _numbered(groups: ArrayLike) -> Tensor:
     """Labels that are no tensor as one: numbers as they are, strings by their sorted order."""
     try:
         values = np.asarray(groups)
     except (TypeError, ValueError) as error:  # lists of several lengths
-        raise InputError(f"{name} must be {KINDS}, one per sample, got {type(groups).__name__}: {error}") from error
+        raise InputError(f"groups must be {KINDS}, one per sample, got {type(groups).__name__}: {error}") from error
     if values.dtype.kind in "OUT":  # NumPy makes strings of what stands beside strings
         kept = values if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
         kinds = sorted({type(value).__name__ for value in kept.flat})
@@ -128,9 +124,9 @@ def _numbered(groups: ArrayLike, name: str) -> Tensor:
         elif values.dtype == object and values.ndim:  # a pandas column of numbers is one where some may be missing
             values = np.asarray(values.tolist())
         if values.dtype.kind in "OUT":
-            raise InputError(f"{name} must be {KINDS}, all of one kind, got {' and '.join(kinds)}. {MISSING}")
+            raise InputError(f"groups must be {KINDS}, all of one kind, got {' and '.join(kinds)}. {MISSING}")
     elif values.dtype.kind == "S":
         values = np.unique(values, return_inverse=True)[1]
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be {KINDS}, got {values.dtype}.")
+        raise InputError(f"groups must be {KINDS}, got {values.dtype}.")
     return torch.tensor(values)

@@ -71,7 +71,6 @@ class NeighborSearch:
         inputs: (n, d_in) in the data set's order, or None to search among the features alone.
         once: True if there will be no second search.
         kind: "auto" searches groups of `AUTO_FROM` points or more approximately (see `approximate`).
-        across: (n,) integers in the data set's order: only points with another number are neighbours.
     """
 
     def __init__(
@@ -82,7 +81,6 @@ class NeighborSearch:
         *,
         once: bool = False,
         kind: SearchKind = "exact",
-        across: Tensor | None = None,
     ) -> None:
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}.")
@@ -91,22 +89,15 @@ class NeighborSearch:
         self.groups = groups
         self.k = k
         self.inputs = inputs
-        self.across = across
         self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
         self._approximate: dict[int, ApproximateSearch] = {}  # first row of a group -> its search
-        if kind == "auto" and k <= LISTED and across is None:
+        if kind == "auto" and k <= LISTED:
             for start, size in zip(groups.starts, groups.sizes, strict=True):
                 if size >= AUTO_FROM:
                     fixed = None if inputs is None else inputs[groups.order[start : start + size]]
                     self._approximate[start] = ApproximateSearch(_full, fixed, seed=start)
         cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
-        needed = cached * (4 if inputs is None else inputs.element_size())
-        if across is not None and needed > CACHE_BYTES:
-            raise InputError(
-                f"across keeps the distances of all pairs within a group: {needed / 2**30:.1f} GB here, where "
-                f"{CACHE_BYTES / 2**30:g} GB may be taken. Leave it out, or make the groups smaller."
-            )
-        if needed <= CACHE_BYTES and not (inputs is None and across is None):
+        if inputs is not None and cached * inputs.element_size() <= CACHE_BYTES:
             self._cache = {}
         self._once = once or k > CANDIDATES
         self._moving: dict[int, CandidateSearch] = {}  # first row of a group -> its search
@@ -136,8 +127,6 @@ class NeighborSearch:
                 search = self._moving.setdefault(start, CandidateSearch(_full))
                 local, dist = _among_candidates(search, points, base, width)
                 index[here], distance[here] = local + start, dist
-        if self.across is not None:
-            index[distance.isinf()] = -1
         return Neighbors(index, distance)
 
     @property
@@ -163,20 +152,15 @@ class NeighborSearch:
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's moving coordinates (g, m, d), and the squared distances of its fixed ones, if kept."""
         moving = features[rows]
-        if self.inputs is None and self.across is None:
+        if self.inputs is None:
             return moving, None
         key = int(rows[0, 0])
         if self._cache is not None and key in self._cache and self._cache[key].dtype == features.dtype:
             return moving, self._cache[key]
-        place = self.groups.order[rows]
-        fixed = features.new_zeros(*rows.shape, 1) if self.inputs is None else _rounded(self.inputs[place], features)
+        fixed = _rounded(self.inputs[self.groups.order[rows]], features)
         if self._cache is None:
             return torch.cat([fixed, moving], dim=2), None
-        base = _squared_distances(fixed)
-        if self.across is not None:
-            kind = self.across[place]
-            base[kind[:, :, None] == kind[:, None, :]] = torch.inf
-        self._cache[key] = base
+        base = self._cache[key] = _squared_distances(fixed)
         return moving, base
 
 

@@ -6,9 +6,7 @@ same weight seen from either end and the maximum is the union of the two directe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +15,6 @@ from ldmnet.errors import InputError
 from ldmnet.graph.neighbors import Neighbors
 from ldmnet.graph.sparse import csr
 
-Symmetrize = Literal["max", "mean"]
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
 BLOCK = 2**12  # rows, at least, that are made symmetric at a time, where no edge leaves them
 
@@ -26,8 +23,6 @@ def self_tuned_weights(
     neighbors: Neighbors,
     sigma_neighbor: int = 10,
     *,
-    symmetrize: Symmetrize = "max",
-    self_weight: float = 1.0,
     cuts: Sequence[int] = (),
 ) -> Tensor:
     """W of eq. (23): exp(-|p - q|^2 / (sigma(p) sigma(q))), sigma the distance to a near neighbour.
@@ -36,13 +31,11 @@ def self_tuned_weights(
         neighbors: the graph's edges, from `knn`.
         sigma_neighbor: which neighbour gives the local scale, the point itself not counted; where there are
             fewer, the farthest does.
-        symmetrize: "max" keeps an edge's weight if either end chose the other; "mean" halves it if only one did.
-        self_weight: W_ii, zero or above; where it is zero, a point without neighbours still has one.
         cuts: ascending rows that no edge crosses, as where a group ends: large graphs are then made in parts that
             the processor's cache can hold. W is the same.
 
     Returns:
-        (n, n) sparse CSR, symmetric.
+        (n, n) sparse CSR, symmetric, ones on the diagonal.
     """
     sigma = local_scale(neighbors, sigma_neighbor)
 
@@ -50,7 +43,7 @@ def self_tuned_weights(
         scaled = (distance / sigma[rows]) * (distance / sigma[cols])
         return torch.exp(-scaled)  # eq. (23)
 
-    return _assembled(neighbors, kernel, symmetrize, self_weight, cuts)
+    return _assembled(neighbors, kernel, cuts)
 
 
 def heat_weights(neighbors: Neighbors, t: float) -> Tensor:
@@ -86,21 +79,15 @@ def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
 def _assembled(
     neighbors: Neighbors,
     kernel: Callable[[Tensor, Tensor, Tensor], Tensor],
-    symmetrize: Symmetrize = "max",
-    self_weight: float = 1.0,
     cuts: Sequence[int] = (),
 ) -> Tensor:
     """W from the weights that a kernel gives to edges (from, to, distance)."""
-    if symmetrize not in ("max", "mean"):
-        raise InputError(f"symmetrize must be 'max' or 'mean', got {symmetrize!r}.")
-    if not 0 <= self_weight < math.inf:
-        raise InputError(f"self_weight must be zero or above and finite, got {self_weight}.")
     n = len(neighbors.index)
     counts, columns, values = [], [], []
     for start, stop in _blocks(cuts, n):
         rows, cols, distance = _edges(neighbors, start, stop)
         weight = kernel(rows, cols, distance)
-        count, col, value = _symmetric(rows - start, cols - start, weight, stop - start, symmetrize, self_weight)
+        count, col, value = _symmetric(rows - start, cols - start, weight, stop - start)
         counts.append(count)
         columns.append(col + start)
         values.append(value)
@@ -129,26 +116,17 @@ def _edges(neighbors: Neighbors, start: int, stop: int) -> tuple[Tensor, Tensor,
     return rows[present], index[present], distance[present]
 
 
-def _symmetric(
-    rows: Tensor, cols: Tensor, weight: Tensor, n: int, symmetrize: Symmetrize, self_weight: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _symmetric(rows: Tensor, cols: Tensor, weight: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     """The union of an edge list with its transpose, and the diagonal: entries a row, columns, values."""
     if n * n < 2**31:  # keys of 32 bits sort faster
         rows, cols = rows.int(), cols.int()
     everyone = torch.arange(n, dtype=rows.dtype, device=rows.device)
     key = torch.cat([rows * n + cols, cols * n + rows, everyone * (n + 1)])
-    own = weight.new_full((n,), self_weight)
-    if self_weight == 0:  # a point without neighbours would have no mass at all
-        degree = own.index_add(0, rows, weight).index_add(0, cols, weight)
-        own[degree == 0] = 1.0
-    weight = torch.cat([weight, weight, own])
+    weight = torch.cat([weight, weight, weight.new_ones(n)])
     key, by_key = key.sort()
     first = torch.ones_like(key, dtype=torch.bool)
     first[1:] = key[1:] != key[:-1]  # an edge that is there in both directions has one weight
     place = first.nonzero().squeeze(1)
     key, weight = key[place], weight[by_key[place]]
-    if symmetrize == "mean":
-        chosen_by = torch.diff(place, append=place.new_full((1,), len(first)))
-        weight = torch.where(key % (n + 1) == 0, weight, weight * chosen_by / 2)
     row = key // n
     return torch.bincount(row, minlength=n), (key - row * n).long(), weight

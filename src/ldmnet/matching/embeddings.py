@@ -66,7 +66,6 @@ class EmbeddingSettings:
         margin: of the triplets.
         steps: subgradient steps of low_rank.
         step_size: of the first of them.
-        across: neighbours in the graph are sought in the other modality only.
         layers: of the network, that are regularised together; "features" is the last one.
     """
 
@@ -79,7 +78,6 @@ class EmbeddingSettings:
     margin: float = 0.2
     steps: int = 100
     step_size: float = 0.1
-    across: bool = False
     layers: tuple[str, ...] = ("features",)
 
     def __post_init__(self) -> None:
@@ -114,7 +112,6 @@ def learn(
     identity: Tensor,
     settings: EmbeddingSettings | None = None,
     *,
-    modality: Tensor | None = None,
     seed: int = 0,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
@@ -125,7 +122,6 @@ def learn(
         x: (n, d) floating point, of norm about 1.
         identity: (n,) whose they are, whole numbers.
         settings: the paper's network without a regulariser unless given.
-        modality: (n,) which sensor saw them, whole numbers: needed for `settings.across`.
         seed: of the initial weights, the batches and DropOut.
         checkpoint: where a network that is cut goes on from.
         on_epoch: called after every epoch of SGD.
@@ -139,8 +135,6 @@ def learn(
     people, label = torch.unique(identity, return_inverse=True)
     if len(people) < 2:
         raise InputError(f"an embedding needs images of at least two people, got {len(people)}.")
-    if settings.across and modality is None:
-        raise InputError("the settings say across: pass modality, which sensor saw each sample.")
     started = time.perf_counter()
     if settings.kind == "pca":
         embed = pca(x, settings.dimensions)
@@ -170,7 +164,6 @@ def learn(
                 method=settings.method,
                 settings=train,
                 layer=settings.layers,
-                across=modality if settings.across else None,
                 checkpoint=checkpoint,
                 on_epoch=keep,
             )

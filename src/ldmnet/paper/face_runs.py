@@ -168,7 +168,6 @@ def match_once(
         x[fold.train],
         identity[fold.train],
         settings.embedding,
-        modality=table.modality[fold.train],
         seed=settings.split,
         checkpoint=checkpoint,
         on_epoch=on_epoch,

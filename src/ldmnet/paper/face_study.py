@@ -53,16 +53,6 @@ VARIATIONS = (
     FaceVariation("lambda_tilde 5", {"lambda_tilde": 5.0}),
     FaceVariation("graph on the features alone", {"input_scale": 0.0}),
     FaceVariation("5 neighbours", {"n_neighbors": 5, "sigma_neighbor": 3}),
-    FaceVariation("neighbours among all people", {"within_class": False}),
-    FaceVariation("neighbours in the other modality only", embedding={"across": True}),
-    FaceVariation(
-        "neighbours in the other modality only, lambda_tilde 5", {"lambda_tilde": 5.0}, embedding={"across": True}
-    ),
-    FaceVariation(
-        "neighbours in the other modality only, mu 20, lambda_tilde 20",
-        {"mu": 20.0, "lambda_tilde": 20.0},
-        embedding={"across": True},
-    ),
     FaceVariation("weight decay beside it", {"weight_decay_w": specs.NIR_VIS.w}),
     FaceVariation("DropOut beside it", {"dropout": specs.DROPOUT}),
     FaceVariation("both layers", embedding={"layers": (FIRST_LAYER, "features")}),

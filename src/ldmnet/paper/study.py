@@ -52,12 +52,9 @@ SHARED = (
 )
 # On MNIST, pixels keep their scale (about 64 for a standard deviation of one), so that lr and mu still fit.
 MNIST_ONLY = (
-    Variation("W symmetrised by the mean", method={"symmetrize": "mean"}),
-    Variation("W without its diagonal", method={"self_weight": 0.0}),
     Variation("the point counts among its 20", method={"n_neighbors": 19, "sigma_neighbor": 9}),
     Variation("inputs x 0.1 in the graph", method={"input_scale": 0.1}),
     Variation("inputs x 0.01 in the graph", method={"input_scale": 0.01}),
-    Variation("Z reset at every update", method={"keep_dual": False}),
     Variation("weight decay 5e-4 beside LDMNet", method={"weight_decay_w": 5e-4}),
     Variation("DropOut beside LDMNet", method={"dropout": 0.5}),
     Variation("DropOut beside LDMNet, by default", method={**BY_DEFAULT, "dropout": 0.5}),
@@ -69,7 +66,6 @@ MNIST_ONLY = (
     Variation("update every epoch", method={"epochs_per_update": 1}),
     Variation("update every 4 epochs", method={"epochs_per_update": 4}),
     Variation("per-image contrast", run={"preprocess": "contrast", "pixel_scale": 1 / 64}),
-    Variation("ZCA", run={"preprocess": "zca", "pixel_scale": 1 / 64}),
     Variation("standardised pixels x 64", run={"preprocess": "standard", "pixel_scale": 1 / 64}),
     Variation("Xavier initialisation", run={"init": "xavier"}),
     Variation("PyTorch initialisation", run={"init": "torch"}),
@@ -120,7 +116,6 @@ SVHN_ONLY = (
     Variation("no regulariser, lr x 2", lr=2, row="none"),
     Variation("no regulariser, mean image", run={"preprocess": "mean_image", "pixel_scale": 64.0}, row="none"),
     Variation("no regulariser, per-image contrast", run={"preprocess": "contrast"}, row="none"),
-    Variation("no regulariser, ZCA", run={"preprocess": "zca"}, row="none"),
 )
 VARIATIONS: dict[str, tuple[Variation, ...]] = {
     "mnist": SHARED + MNIST_ONLY,

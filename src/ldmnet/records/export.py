@@ -1,4 +1,4 @@
-"""A trained run as one file for other programs: samples as they were read in, probabilities out."""
+"""A trained run as one ONNX file for other programs: samples as they were read in, probabilities out."""
 
 from __future__ import annotations
 
@@ -30,17 +30,6 @@ class Packaged(nn.Module):
         """Samples (n, ...), pixels as 0..255, to probabilities (n, n_classes)."""
         out: Tensor = self.model(((x.double() - self.mean) / self.deviation).float())
         return out.softmax(1)
-
-
-def export_torchscript(run: TrainedRun, path: Path) -> Path:
-    """Write a TorchScript file, for `torch.jit.load` in Python or C++."""
-    packaged = Packaged(run).eval()
-    with written_whole(path) as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        traced = torch.jit.trace(packaged, torch.zeros(2, *run.shape))  # type: ignore[no-untyped-call]
-        torch.jit.save(traced, str(place))
-    return path
 
 
 def export_onnx(run: TrainedRun, path: Path) -> Path:

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from ldmnet.records.runs import RECORD, Record, append_record, execute, read_records
 from ldmnet.training.history import Epoch
-from ldmnet.training.memory import keep_freed_memory
 
 _epochs_done: Synchronized[int] | None = None
 
@@ -154,7 +153,6 @@ def _recorded(results: Path) -> dict[tuple[str, str, str], Record]:
 def _start(counter: Synchronized[int]) -> None:
     global _epochs_done
     _epochs_done = counter
-    keep_freed_memory()
 
 
 def _count(epoch: Epoch) -> None:

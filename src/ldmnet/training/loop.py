@@ -82,7 +82,6 @@ def fit(
     method: Method | None = None,
     settings: TrainSettings | None = None,
     layer: Layer = "features",
-    across: Tensor | None = None,
     sample_weight: Tensor | None = None,
     class_weight: ClassWeight | None = None,
     validation: Data | None = None,
@@ -100,13 +99,11 @@ def fit(
     Args:
         model: any module that maps a batch to class scores; it is trained in place.
         data: the training set, `(inputs, labels)`, a data set of such pairs, which is read once, or its DataLoader.
-            Samples labelled -1 have no label: they count neither in the softmax loss and the accuracy nor, unless the
-            method's `within_class` is False, in the penalty.
+            Samples labelled -1 have no label: they count neither in the softmax loss and the accuracy nor in the
+            penalty.
         method: the regularisation; none unless given.
         settings: the numbers of training; the paper's unless given.
         layer: the name of the model's feature layer; or several names, whose outputs are joined.
-        across: (n,) which sensor saw each training sample, to seek neighbours across sensors only; see
-            `ManifoldRegularizer`.
         sample_weight: (n,) weights of the samples in the softmax loss; scaled to a mean of one.
         class_weight: (n_classes,) weights of the classes in it, or "balanced" for the inverse of their frequencies.
         validation: data to report on after every epoch, and by which `TrainSettings.patience` stops.
@@ -136,7 +133,6 @@ def fit(
     x, y = as_tensors(data, "data", weight, unlabelled=True)
     held_out = None if validation is None else as_tensors(validation, "validation", weight)
     tested = None if test is None else as_tensors(test, "test", weight)
-    across = None if across is None else torch.as_tensor(across)
     shape_lazy_weights(model, x)
     if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
@@ -152,7 +148,7 @@ def fit(
             y=y,
             layer=layer,
             settings=settings,
-            regularizer=method.regularizer(x, y, across),
+            regularizer=method.regularizer(x, y),
             descent=descent(model, settings, method.torch_weight_decay, optimizer, schedule),
             draw=generator(settings.seed, "batches"),
             augment=augmentation(settings.augment, augment, x, augment_draw),
@@ -160,6 +156,7 @@ def fit(
             weights=loss_weights(y, sample_weight, class_weight),
             settings_saved={
                 **asdict(settings),
+                "name": method.name,
                 **asdict(method),
                 **{name: name_of(function) for name, function in own.items() if function is not None},
                 "layer": ",".join(layer_names(layer)),
@@ -167,7 +164,7 @@ def fit(
             checkpoint=path,
         )
         if run.checkpoint is not None:
-            run.settings_saved["data"] = fingerprint(x, y, across, run.weights)
+            run.settings_saved["data"] = fingerprint(x, y, run.weights)
         bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
         with torch.random.fork_rng(devices=[] if x.device.type == "cpu" else None):
             torch.manual_seed(derive_seed(settings.seed, "dropout"))

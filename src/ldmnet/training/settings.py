@@ -9,18 +9,12 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from ldmnet.errors import InputError
+from ldmnet.settings import with_python_numbers
 from ldmnet.training.augment import augmentation_names
 
 Precision = Literal["float32", "bfloat16"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
 ScheduleName = Literal["step", "cosine", "constant"]
-
-
-def with_python_numbers(settings: Any) -> None:
-    """Turn NumPy's and torch's numbers in a frozen dataclass into Python's, which every file of ours can hold."""
-    for name, value in vars(settings).items():
-        if hasattr(value, "item"):
-            object.__setattr__(settings, name, value.item())
 
 
 @dataclass(frozen=True)
