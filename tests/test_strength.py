@@ -10,7 +10,7 @@ import torch
 
 from clouds import cloud, uneven_groups
 from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError, knn
-from ldmnet.strength import COUPLING, FALL, PATIENCE, REACH, RISE, START, STRENGTH
+from ldmnet.strength import COUPLING, FALL, REACH, RISE, STALLED, START, STRENGTH, UNDONE
 from reference import ReferenceLDMNet
 from words import exactly
 
@@ -160,7 +160,7 @@ def test_features_that_are_all_or_mostly_the_same(alike):
     regularizer = whole(made(), cloud(N, 4)) if alike < 1 else made()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(PATIENCE + 5 if alike == 1 else 5):  # features that never follow: Z grows until the brake warns
+        for _ in range(20 if alike == 1 else 5):  # features that never follow: Z grows until the brake warns
             regularizer.step(f)
             penalties, gradient = epoch(regularizer, f)
             assert regularizer.target.isfinite().all()
@@ -212,19 +212,47 @@ def test_the_pull_begins_when_the_classes_come_apart():
         epoch(alone, f + share * apart)
 
 
-def test_patience_starts_it_in_any_case():
+def test_where_the_classes_stay_as_they_are_it_never_begins():
     regularizer, f = made(), cloud(N, 5)
-    strengths = []
-    for _ in range(PATIENCE + 2):
-        strengths.append(regularizer.step(f).strength)
-        epoch(regularizer, f)
-    assert strengths[:PATIENCE] == [0] * PATIENCE
-    assert strengths[PATIENCE:] == pytest.approx([START * STRENGTH, RISE * START * STRENGTH])
+    for _ in range(30):
+        assert regularizer.step(f).strength == 0
+        assert (epoch(regularizer, f)[0] == 0).all()
+
+
+@pytest.mark.parametrize(("more", "factor"), [(0.9 * STALLED, RISE), (1.5 * STALLED, 1.0), (1.2 * UNDONE, FALL)])
+def test_the_level_rises_only_while_the_classes_keep_apart(more, factor):
+    noise, means = cloud(N, 5), 2 * torch.eye(5, dtype=torch.float64)[LABELS]
+    for members in (torch.nonzero(k == LABELS).flatten() for k in LABELS.unique()):
+        noise[members] -= noise[members].mean(0)
+
+    def features(share):
+        """The same spread, with a share of it within classes."""
+        between = (means - means.mean(0)).square().sum(1).mean()
+        scale = (share / (1 - share) * between / noise.square().sum(1).mean()).sqrt()
+        f = means - means.mean(0) + scale * noise
+        return f / f.square().sum(1).mean().sqrt()
+
+    regularizer = made()
+    for share in (0.8, 0.4, 0.4):
+        regularizer.step(features(share))
+        epoch(regularizer, features(share))
+    assert regularizer.log[-1].strength == pytest.approx(RISE * START * STRENGTH)
+    update = regularizer.step(features(0.4 + more))
+    assert update.strength == pytest.approx(factor * RISE * START * STRENGTH)
+
+
+def test_a_whole_pull_that_undoes_the_classes_is_told():
+    regularizer, f = made(), cloud(N, 5) + 3 * torch.eye(5, dtype=torch.float64)[LABELS]
+    regularizer.step(f)
+    regularizer._pull.level = 1.0
+    epoch(regularizer, f)
+    with pytest.warns(NumericalWarning, match=r"the classes came together again: .* was 0\.\d+ and had risen"):
+        assert regularizer.step(cloud(N, 5)).strength == FALL * STRENGTH
 
 
 def test_without_a_penalty_in_between_it_keeps_waiting():
     regularizer = made()
-    for seed in range(PATIENCE + 3):
+    for seed in range(18):
         assert regularizer.step(cloud(N, 5, seed=seed)).strength == 0
 
 
@@ -549,7 +577,7 @@ def test_a_state_resumes_bit_for_bit(dtype, groups, before, cut, options):
     again = made(groups, **options)
     again.load_state_dict(state)
     assert again.log == straight.log
-    for name in ("mu", "updates", "level", "spread", "widest", "within"):
+    for name in ("mu", "updates", "level", "spread", "widest", "within", "untrained", "lowest"):
         assert getattr(again._pull, name) == getattr(straight._pull, name)
     if before:
         assert torch.equal(again._visits, straight._visits)
