@@ -72,7 +72,13 @@ def _heatmap(series: Series, counts: Matrix, names: list[str]) -> dict[str, Any]
         [[a, b, s] for b, s in zip(map(clip, names), row, strict=True)]
         for a, row in zip(map(clip, names), np.round(share).tolist(), strict=True)
     ]
-    ticks: dict[str, Any] = {"showgrid": False, "zeroline": False, "showline": False, "showticklabels": False}
+    ticks: dict[str, Any] = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": False,
+        "ticks": "",
+        "showticklabels": False,
+    }
     if len(names) <= COUNTED:
         texts = [clip(name, 14) for name in names]
         ticks |= {"showticklabels": True, "tickvals": list(range(len(names))), "ticktext": texts}

@@ -92,7 +92,7 @@ def _features_plot(
         trace |= {**last, "marker": {**marker, "line": {"color": "text", **last["marker"]["line"]}}}
         layout = {"margin": {"l": 2, "r": 2, "t": 2, "b": 2}, "xaxis": BOX, "yaxis": BOX, "dragmode": False}
         figure: Figure = {"data": [trace], "layout": layout, "frames": frames}
-        panels.append(Panel(f"features-{name}-{k}", f"{series.label}: {right:.1f} % right at the end", figure))
+        panels.append(Panel(f"features-{name}-{k}", f"{series.label}: {right:.1f} % right", figure))
         shares.append(f"{series.label} {100 * share:.0f} %")
     samples: dict[str, Any] = {
         "words": [f"{points.part} sample {n}, class {classes[c]}" for n, c in zip(points.names, labels, strict=True)]
@@ -108,7 +108,8 @@ def _features_plot(
         "Where the samples lie",
         f"The features of {len(labels)} {points.part} samples, seen along their two principal components: the two "
         "directions, fixed at the last epoch, in which a method's features spread most. Each epoch is drawn at its own "
-        "scale. An outline marks a sample that is taken for another class.",
+        "scale. An outline marks a sample that is taken for another class; beside the method, the share "
+        "that is right at the last epoch.",
         panels,
         f"The two directions hold this share of the variance at the last epoch: {', '.join(shares)}.",
         kind="features",

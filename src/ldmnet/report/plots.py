@@ -190,7 +190,7 @@ def axis_of(kind: Axis, values: Sequence[float], late: Sequence[float], samples:
         found = [math.log10(v) for v in values if v > 0] or [0.0]
         spare = max(0.05 * (max(found) - min(found)), (1 - max(found) + min(found)) / 2)
         ends = [min(found) - spare, max(found) + spare]
-        ticks = {"dtick": math.ceil((ends[1] - ends[0]) / 6)} if ends[1] - ends[0] > 1.5 else {}
+        ticks = {"dtick": math.ceil((ends[1] - ends[0]) / 6)} if ends[1] - ends[0] > 1.5 else {"dtick": "D2"}
         return {"type": "log", "exponentformat": "power", "range": [round(v, 3) for v in ends], **ticks}
     if kind == "percent":
         return {"range": [0, 102]}
