@@ -17,6 +17,7 @@ ORDER = [
     "files",
     "seeds",
     "fingerprints",
+    "palette",
     "graph",
     "pim",
     "updates",

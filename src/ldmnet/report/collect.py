@@ -1,4 +1,4 @@
-"""What a report is about: paths in, runs out, sorted into groups whose methods are comparable.
+"""Read what a report is about: paths in, runs out. Everything that knows a file's format or a record's keys is here.
 
 A path is a file of records (`results/*.jsonl`), a folder that `demo`, `train`, `compare` or `reproduce` wrote, or a
 folder of such folders.
@@ -7,17 +7,18 @@ folder of such folders.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
 import ldmnet
 from ldmnet.errors import DataError
-from ldmnet.records.figures import TITLES
+from ldmnet.records.figures import DATA, TITLES
 from ldmnet.records.runs import Record, read_records
 from ldmnet.records.snapshots import Snapshots, read_snapshots
-from ldmnet.records.tables import TUNED, rank, with_the_last_settings
+from ldmnet.records.tables import TUNED
 from ldmnet.records.userruns import read_run
 
 Kind = Literal["paper", "comparison", "training"]
@@ -38,10 +39,11 @@ class Run:
         kind: what made it.
         source: the name of the file or folder that it was read from.
         method: the method's name, or a study's variation.
-        seed: or the number of the split.
+        seed: the seed, which also numbers the split.
         record: its line of a file of records, or its run.json.
-        history: one dictionary an epoch: loss and, where known, penalty, accuracy and validation.
-        updates: one dictionary an update of the regulariser, where they were kept.
+        file_date: the day on which the file was written.
+        history: one dictionary per epoch: loss and, where known, penalty, accuracy and validation.
+        updates: one dictionary per update of the regulariser, where they were kept.
         snapshots: the features at some epochs, where they were kept.
     """
 
@@ -50,6 +52,7 @@ class Run:
     method: str
     seed: int
     record: Record
+    file_date: str
     history: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
     snapshots: Snapshots | None = None
@@ -60,42 +63,96 @@ class Run:
         name = self.record.get("hash") or self.record.get("key")
         return (self.record.get("table"), self.method, name) if name else (id(self),)
 
-
-@dataclass(frozen=True, eq=False)
-class Series:
-    """The runs of one method in a group, over seeds."""
-
-    label: str
-    runs: list[Run]
+    @property
+    def title(self) -> str:
+        """The method's name for people."""
+        return title_of(self.method)
 
     @property
-    def traced(self) -> Run:
-        """The run to show where one must do: the first with snapshots, else with updates, else the first."""
-        return max(self.runs, key=lambda run: (run.snapshots is not None, bool(run.updates), bool(run.history)))
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Runs that differ in method and seed alone.
-
-    Attributes:
-        title: what they have in common.
-        kind: what made them.
-        series: one a method.
-    """
-
-    title: str
-    kind: Kind
-    series: list[Series]
+    def result(self) -> Record | None:
+        """What the run found; None if it is not finished."""
+        return self.record["result"] if self.kind == "training" else self.record
 
     @property
-    def runs(self) -> list[Run]:
-        """All of them."""
-        return [run for series in self.series for run in series.runs]
+    def settings(self) -> dict[str, Any]:
+        """The settings, some of them nested."""
+        return self.record.get("settings") or {}
+
+    @property
+    def shared_settings(self) -> dict[str, str]:
+        """The settings that all runs of one comparison share, as words."""
+        return {name: str(value) for name, value in sorted(self.settings.items()) if name not in ("method", "seed")}
+
+    @property
+    def data(self) -> tuple[object, ...]:
+        """What tells the data and a network of the user's own from others."""
+        return self.record.get("data"), self.record.get("network")
+
+    @property
+    def data_name(self) -> str:
+        """The data's name for people; its fingerprint where the record has no name."""
+        record = self.record
+        name = record.get("data_name") or self.settings.get("data") or record.get("table")
+        return DATA.get(str(name), str(name)) if name else f"fingerprint {str(record.get('data'))[:12]}"
+
+    @property
+    def data_note(self) -> str:
+        """What is unusual about the data."""
+        return str(self.record.get("data_note") or "")
+
+    @property
+    def date(self) -> str:
+        """The day of the run, or that of its file where the record does not say."""
+        return str(self.record.get("date") or f"{self.file_date} (date of the file)")
+
+    @property
+    def command(self) -> str:
+        """The command that made the run, where the record has it."""
+        return str(self.record.get("command") or "")
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, where they are known."""
+        names = self.record.get("class_names") or (self.snapshots.points.class_names if self.snapshots else [])
+        return [str(name) for name in names]
+
+    @property
+    def shape(self) -> list[int]:
+        """The shape of one sample, where it is known."""
+        return list(self.record.get("shape") or [])
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """The versions of what computed the result."""
+        found = self.record.get("versions")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The time by phase."""
+        found = (self.result or {}).get("seconds")
+        return {str(name): float(spent) for name, spent in found.items()} if isinstance(found, dict) else {}
+
+    @property
+    def statuses(self) -> list[str]:
+        """How the solver's updates ended, each kind once."""
+        return [str(update["status"]) for update in self.updates] or list(self.record.get("solver") or [])
+
+    @property
+    def mass(self) -> str:
+        """The form of eq. (19), which decides the solver."""
+        method = self.settings.get("method")
+        return str(method.get("mass", "lumped")) if isinstance(method, dict) else "lumped"
+
+
+def title_of(method: str) -> str:
+    """Return a method's name for people."""
+    plain = method.removesuffix(TUNED)
+    return TITLES.get(method) or TITLES.get(plain, plain) + (", tuned" if plain != method else "")
 
 
 def collect(paths: Iterable[Path]) -> list[Run]:
-    """The runs behind some paths, in their order; a run that is there twice counts once.
+    """Read the runs behind some paths, in their order; a run that is there twice counts once.
 
     Raises:
         DataError: a path is missing, holds no run, or one that cannot be read.
@@ -109,12 +166,13 @@ def collect(paths: Iterable[Path]) -> list[Run]:
 
 def _joined(first: Run, again: Run) -> Run:
     """One run that was found twice, as a record and in its own folder: the last record, and what either kept."""
-    return Run(
-        first.kind, first.source, first.method, first.seed, again.record,
-        max(again.history, first.history, key=lambda epochs: len(epochs[0]) if epochs else 0),
-        again.updates or first.updates,
-        again.snapshots or first.snapshots,
-    )  # fmt: skip
+    return replace(
+        first,
+        record=again.record,
+        history=max(again.history, first.history, key=lambda epochs: len(epochs[0]) if epochs else 0),
+        updates=again.updates or first.updates,
+        snapshots=again.snapshots or first.snapshots,
+    )
 
 
 def _runs_of(path: Path) -> list[Run]:
@@ -125,9 +183,10 @@ def _runs_of(path: Path) -> list[Run]:
             raise DataError(f"{path} is not a file of records. Name {KINDS}.")
         return _of_records(path)
     if (path / "run.json").exists():
-        return [_of_training(path)]
+        record = read_run(path)
+        return [_run("training", path.resolve().name, record, path / "run.json", path)]
     if (path / "record.json").exists():
-        return [_of_folder(path)]
+        return [_run("paper", path.resolve().parent.name, _json(path / "record.json"), path / "record.json", path)]
     files = [file for file in sorted(path.glob("*.jsonl")) if file.name not in TRACE_FILES]
     inside = sorted((part for part in path.iterdir() if part.is_dir() and _is_run(part)), key=_when)
     if not files and not inside:
@@ -146,36 +205,43 @@ def _is_run(folder: Path) -> bool:
 
 
 def _of_records(path: Path) -> list[Run]:
-    """The runs of a file of records; the traces of a demo or a comparison are beside it."""
+    """Read the runs of a file of records; the traces of a demo or a comparison are beside it."""
     records = read_records([path])
     if not records:
         raise DataError(f"{path} holds no records.")
     name = path.parent.name if path.name == "records.jsonl" else path.name
-    runs = []
-    for number, record in enumerate(records, 1):
-        kind: Kind = "comparison" if "split" in record else "paper"
-        _check(record, kind, f"{path}, line {number},")
-        trace = path.parent / "traces" / str(record.get("hash") or record.get("key"))
-        seed = record["seed"] if kind == "paper" else record.get("settings", {}).get("seed", record["split"])
-        runs.append(_traced(Run(kind, name or str(path), record["method"], seed, record), trace))
-    return runs
+    return [
+        _run(
+            "comparison" if "split" in record else "paper",
+            name or str(path),
+            record,
+            path,
+            path.parent / "traces" / str(record.get("hash") or record.get("key")),
+            f", line {number},",
+        )
+        for number, record in enumerate(records, 1)
+    ]
 
 
-def _of_folder(folder: Path) -> Run:
-    """A folder of `reproduce`: one record, and its trace beside it."""
-    path = folder / "record.json"
-    record = _json(path)
-    _check(record, "paper", str(path))
-    return _traced(Run("paper", folder.resolve().parent.name, record["method"], record["seed"], record), folder)
-
-
-def _of_training(folder: Path) -> Run:
-    """A folder of `train`."""
-    record = read_run(folder)
-    _check(record, "training", str(folder / "run.json"))
-    settings = record["settings"]
-    run = Run("training", folder.resolve().name, str(settings.get("method")), settings.get("seed", 0), record)
-    return _traced(run, folder)
+def _run(kind: Kind, source: str, record: Record, file: Path, trace: Path, where: str = "") -> Run:
+    """Make a run of a record, checked, and of what its folder kept."""
+    _check(record, kind, f"{file}{where}")
+    settings = record.get("settings") or {}
+    method = settings.get("method") if kind == "training" else record["method"]
+    seed = record["seed"] if kind == "paper" else settings.get("seed", record.get("split", 0))
+    snapshots = trace / "snapshots.npz"
+    return Run(
+        kind=kind,
+        source=source,
+        method=str(method),
+        seed=int(seed or 0),
+        record=record,
+        file_date=datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).date().isoformat(),
+        history=_lines(trace / "history.jsonl", ("epoch", "loss"))
+        or [{"epoch": i, "loss": loss} for i, loss in enumerate(record.get("loss_curve") or [])],
+        updates=_lines(trace / "updates.jsonl", ("epoch", "status", "solver_steps", "residual", "dual", "energy")),
+        snapshots=read_snapshots(snapshots) if snapshots.exists() else None,
+    )
 
 
 def _json(path: Path) -> Record:
@@ -216,19 +282,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _traced(run: Run, folder: Path) -> Run:
-    """The run with what its folder kept."""
-    curve = run.record.get("loss_curve") or []
-    history = [{"epoch": i, "loss": loss} for i, loss in enumerate(curve)]
-    snapshots = folder / "snapshots.npz"
-    return Run(
-        run.kind, run.source, run.method, run.seed, run.record,
-        history=_lines(folder / "history.jsonl", ("epoch", "loss")) or history,
-        updates=_lines(folder / "updates.jsonl", ("epoch", "status", "solver_steps", "residual", "dual", "energy")),
-        snapshots=read_snapshots(snapshots) if snapshots.exists() else None,
-    )  # fmt: skip
-
-
 def _lines(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -238,73 +291,3 @@ def _lines(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
         if missing:
             raise DataError(f"{path}, line {number}, cannot be read: it lacks {missing[0]}.")
     return lines
-
-
-def groups_of(runs: Iterable[Run]) -> list[Group]:
-    """Sort runs into groups: by table and training size, by comparison, or by the data that they were trained on."""
-    found: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        found.setdefault(group_key(run), []).append(run)
-    groups = [_group(members) for members in found.values()]
-    named = [_told_apart(groups, group, _difference(groups, group)) for group in groups]
-    return [_told_apart(named, group, f"{number} of {len(named)}") for number, group in enumerate(named, 1)]
-
-
-def _told_apart(groups: list[Group], group: Group, how: str) -> Group:
-    alike = sum(other.title == group.title for other in groups) > 1
-    return replace(group, title=f"{group.title} ({how})") if alike and how else group
-
-
-def _difference(groups: list[Group], group: Group) -> str:
-    """What tells a group from others of its title: the settings of a comparison, the source of other runs."""
-    if group.kind != "comparison":
-        return group.runs[0].source
-    others = [_shared_settings(other.runs[0]) for other in groups if other.title == group.title]
-    mine = _shared_settings(group.runs[0])
-    return ", ".join(
-        f"{name} {value}" for name, value in mine.items() if any(other.get(name) != value for other in others)
-    )
-
-
-def _shared_settings(run: Run) -> dict[str, str]:
-    """The settings that all runs of one comparison share, as words."""
-    settings = run.record.get("settings") or {}
-    return {name: str(value) for name, value in sorted(settings.items()) if name not in ("method", "seed")}
-
-
-def group_key(run: Run) -> tuple[Any, ...]:
-    """What runs have in common that may stand side by side."""
-    if run.kind == "paper":
-        return run.kind, run.source, run.record["table"], run.record["per_class"]
-    if run.kind == "training":
-        return run.kind, run.record.get("data")
-    return run.kind, run.source, run.record.get("data"), run.record.get("network"), *_shared_settings(run).items()
-
-
-def _group(runs: list[Run]) -> Group:
-    first = runs[0]
-    if first.kind == "paper":
-        size = first.record["per_class"]
-        title = str(first.record["table"]) + ("" if size is None else f", {size} images a class")
-        return Group(title, first.kind, list(_by_method(runs)))
-    if first.kind == "comparison":
-        return Group(f"Comparison {first.source}", first.kind, list(_by_method(runs)))
-    title = f"Run {first.source}" if len(runs) == 1 else "Runs on the same data"
-    names = [f"{run.source}: {title_of(run.method)}" if len(runs) > 1 else title_of(run.method) for run in runs]
-    return Group(title, first.kind, [Series(name, [run]) for name, run in zip(names, runs, strict=True)])
-
-
-def _by_method(runs: list[Run]) -> Iterator[Series]:
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.method, []).append(run)
-    for method in sorted(found, key=lambda name: rank(name)[0]):
-        kept = {id(record) for record in with_the_last_settings([run.record for run in found[method]])}
-        by_seed = {run.seed: run for run in found[method] if id(run.record) in kept}  # the last time of each
-        yield Series(title_of(method), list(by_seed.values()))
-
-
-def title_of(method: str) -> str:
-    """A method's name for people."""
-    plain = method.removesuffix(TUNED)
-    return TITLES.get(method) or TITLES.get(plain, plain) + (", tuned" if plain != method else "")
