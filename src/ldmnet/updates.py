@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ldmnet.pim.solve import Solution
+from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
 
 LOGGED_ROWS = 2**17  # the log is about the first groups with so many rows together
 LOGGED_BLOCKS, BLOCK = 4, 4  # of feature columns: side by side, so that the rest need not be read from memory
+
+SCALARS = ("penalty", "strength", "mu", "lambda_tilde", "move", "dual", "energy", "residual", "solver_steps", "recall")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,16 @@ class Update:
     lambda_tilde: float = 0.0
     strength: float | None = None
     penalty: float | None = None
+
+    def scalars(self) -> dict[str, float]:
+        """The numbers by name, as `ldmnet/mu`, for loggers.
+
+        `ldmnet/status` is 0 where the solve converged, 1 at the step limit, 2 at negative curvature; `ldmnet/seconds`
+        is the whole update's. What is None is left out: the first update has no penalty yet.
+        """
+        numbers = {name: getattr(self, name) for name in SCALARS}
+        numbers |= {"status": list(Status.__members__).index(self.status), "seconds": sum(self.seconds.values())}
+        return {f"ldmnet/{name}": float(value) for name, value in numbers.items() if value is not None}
 
 
 def describe(
