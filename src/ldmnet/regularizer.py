@@ -207,7 +207,7 @@ class ManifoldRegularizer:
         if settings.features == "running":
             self._running = torch.full_like(f, torch.nan)
         seconds = {"graph": built - started, "solve": solved - built}
-        update = describe(f, Z, target, solution, system, seconds, search.recall, groups.starts)
+        update = describe(f, Z, target, solution, system, seconds, search.recall)
         update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current, penalty=penalty)
         self.log.append(update)
         visits, self._visits = self._visits, torch.zeros(len(f), dtype=torch.int32, device=f.device)
