@@ -21,6 +21,7 @@ ORDER = [
     "pim",
     "updates",
     "settings",
+    "seen",
     "strength",
     "regularizer",
     "dimension",
