@@ -17,19 +17,17 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
 from ldmnet.graph.neighbors import NeighborSearch
-from ldmnet.graph.points import at_least_single, checked_points, flat_points
+from ldmnet.graph.points import at_least_single, checked_points, count_samples, flat_points
 from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
@@ -75,7 +73,7 @@ class ManifoldRegularizer:
     ) -> None:
         self.settings = ManifoldSettings.named(options if settings is None else vars(settings) | options)
         self.inputs = None if inputs is None else flat_points(inputs)
-        n = _length(inputs=inputs, groups=groups)
+        n = count_samples(inputs=inputs, groups=groups)
         device = torch.device("cpu") if self.inputs is None else self.inputs.device
         self.groups = None if n is None else checked_groups(groups, n, device)
         if self.groups is not None and bool((self.groups == UNLABELLED).all()):
@@ -93,11 +91,7 @@ class ManifoldRegularizer:
             self._settle(len(self.inputs), self.inputs.device)
 
     def __repr__(self) -> str:
-        given = ", ".join(
-            f"{field.name}={getattr(self.settings, field.name)!r}"
-            for field in fields(self.settings)
-            if getattr(self.settings, field.name) != field.default
-        )
+        given = ", ".join(f"{name}={value!r}" for name, value in self.settings.given().items())
         n = "any number of" if self.groups is None else str(len(self.groups))
         on = "features" if self.inputs is None or not self.settings.input_scale else "inputs and features"
         state = f"{len(self.log)} updates" + (f", mu {self.mu:.3g}" if self.mu else "")
@@ -236,14 +230,10 @@ class ManifoldRegularizer:
                 f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
                 f"{target.shape[1]} features each: expected {(len(index), target.shape[1])}."
             )
-        rank, size = self._groups.rank, len(index)
-        if size == 0:
+        if len(index) == 0:
             return features.sum()
-        try:
-            rows = rank.index_select(0, index.to(target.device, torch.int64))
-        except (IndexError, RuntimeError) as error:
-            raise _index_error(index, len(rank)) from error
-        if len(rank) > len(target):  # some samples are in no group
+        rows = self._groups.rows(index)
+        if len(self._groups.rank) > len(target):  # some samples are in no group
             grouped = rows >= 0
             rows, features = rows[grouped], features[grouped.to(features.device)]
             if len(rows) == 0:
@@ -251,15 +241,7 @@ class ManifoldRegularizer:
         if self._seen is not None:
             self._seen.add(rows, features)
         wanted = target.index_select(0, rows).to(features.device)
-        if not self._pull.absolute:
-            features = features.to(target.dtype)
-            distances = (features - wanted).square().sum(1)
-            spread = features.detach().var(0, correction=0).sum()
-            self._pull.see(distances.sum(), spread, len(rows))
-            return self._pull.penalty(distances, size, spread)
-        distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
-        self._pull.see(distance, distance.detach(), len(rows))
-        return distance * _scalar(self.mu / (2 * size), distance.dtype, distance.device)  # eqs. (9), (10)
+        return self._pull.penalty(features, wanted, len(index))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to resume: target and Z, the clock, and what they belong to."""
@@ -364,26 +346,3 @@ class ManifoldRegularizer:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
-
-
-@lru_cache(maxsize=16)
-def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number as a tensor, kept: to make one takes as long as a batch's distances."""
-    with torch.inference_mode(False):  # or a penalty that is only looked at would spoil the next one's gradient
-        return torch.tensor(value, dtype=dtype, device=device)
-
-
-def _index_error(index: Tensor, n: int) -> InputError:
-    low, high = int(index.min()), int(index.max())
-    return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
-
-
-def _length(**parts: Any) -> int | None:
-    """How many samples there are, as far as what is given tells."""
-    for name, part in parts.items():
-        if part is not None:
-            try:
-                return len(part)
-            except TypeError as error:
-                raise InputError(f"{name} must be one entry per sample, got {part!r}.") from error
-    return None

@@ -43,3 +43,14 @@ def at_least_single(values: Tensor) -> Tensor:
     """Half precision becomes float32: distances and the solve need the digits."""
     half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
     return values.float() if half else values
+
+
+def count_samples(**parts: Any) -> int | None:
+    """How many samples there are, as far as what is given tells."""
+    for name, part in parts.items():
+        if part is not None:
+            try:
+                return len(part)
+            except TypeError as error:
+                raise InputError(f"{name} must be one entry per sample, got {part!r}.") from error
+    return None
