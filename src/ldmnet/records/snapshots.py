@@ -232,7 +232,7 @@ class Trace:
         if self._started and fit.best_epoch is not None:
             self._taken[len(fit.history)] = take(self._model, self._points, self._layer)
             write_snapshots(self._folder / FILE, Snapshots(self._points, self._taken))
-        _write_lines(self._folder / HISTORY, [asdict(epoch) for epoch in fit.history])
+        _write_lines(self._folder / HISTORY, [epoch.as_dict() for epoch in fit.history])
         if fit.regularizer is not None:
             every = fit.method.epochs_per_update
             updates = [{"epoch": i * every, **asdict(update)} for i, update in enumerate(fit.regularizer.log)]

@@ -215,7 +215,7 @@ class HistoryFile:
             write_atomically(self._path, "".join(f"{line}\n" for line in old[: epoch.epoch]))
         self._lines = epoch.epoch + 1
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(epoch)) + "\n")
+            file.write(json.dumps(epoch.as_dict()) + "\n")
 
 
 def versions() -> dict[str, str]:
