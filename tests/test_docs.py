@@ -199,7 +199,17 @@ def test_tables_in_readme_and_docs_are_those_of_the_records():
     command = [sys.executable, "scripts/refresh_tables.py", "--check"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "<!-- table: digits5k -->" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_one_page_with_one_table():
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    assert re.findall(r"<!-- (\w+): [\w-]+ -->", text) == ["summary"]
+    assert len(re.findall(r"^\|[-:|]+\|$", text, re.M)) == 1
+    (heading,) = re.findall(r"^\| data .*\|$", text, re.M)
+    assert " control " in heading
+    for page in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+        assert (ROOT / page).exists(), page
 
 
 def test_every_file_and_function_that_theory_names_is_there():
