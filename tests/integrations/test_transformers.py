@@ -17,6 +17,8 @@ from transformers import DistilBertConfig, DistilBertForSequenceClassification, 
 from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
 from ldmnet.integrations.updating import update_scalars
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
 
 

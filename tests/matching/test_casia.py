@@ -135,6 +135,7 @@ def test_an_image_that_cannot_be_read_is_named(tree):
     assert str(broken) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_runs_a_fold(tree, tmp_path):
     words = ["faces", "--casia", tree, "--fold", "1", "--methods", "pca", "--jobs", "1"]
     words += ["--runs-dir", tmp_path / "runs", "--results", tmp_path / "results"]

@@ -165,6 +165,7 @@ def test_a_method_that_diverged_has_no_mean(places):
     assert row[1:] == ("diverged", "", "", "2", "printed, 1 diverged")
 
 
+@pytest.mark.slow
 def test_a_table_shows_the_settings_that_were_chosen_last(places):
     what = faces.Matching("yaleb", "yaleb", range(2), epochs=1, **places)
     first = faces.run_matching(what, ["none"], tuned=False)
@@ -178,6 +179,7 @@ def test_a_table_shows_the_settings_that_were_chosen_last(places):
     assert [record["hash"] for record in shown.values()] == [record["hash"] for record in first]
 
 
+@pytest.mark.slow
 def test_one_command_tunes_then_runs_every_split_and_goes_on_where_it_was(places, tmp_path):
     words = ["faces", "yaleb", "--splits", 2, "--methods", "pca,low_rank", "--jobs", 1, *options(places)]
     result = invoke(*words, "--output", tmp_path / "out")
@@ -216,6 +218,7 @@ def npz(path, table, **more):
     return path
 
 
+@pytest.mark.slow
 def test_a_users_file_by_splits_of_people_or_by_its_own(places, tmp_path):
     table = people_table(people=9)
     del places["data_dir"]
@@ -232,6 +235,7 @@ def test_a_users_file_by_splits_of_people_or_by_its_own(places, tmp_path):
     assert record["modalities"] == ["B", "A"]
 
 
+@pytest.mark.slow
 def test_the_demo_draws_and_keeps_its_records(tmp_path):
     pytest.importorskip("mlxtend")
     words = ["faces", "--demo", "--splits", 1, "--epochs", 1, "--methods", "pca,ldmnet_tuned", "--output", tmp_path]
@@ -268,6 +272,7 @@ def test_splits_do_not_go_with_a_split_that_is_given(tmp_path):
     assert "whose split is given." in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_run_is_said(places, tmp_path):
     assert "name one of: a TABLE (yaleb, cufs), a FILE.npz, --demo, --casia DIR." in invoke("faces").output
     assert "name one of" in invoke("faces", "yaleb", "--demo").output
@@ -280,6 +285,7 @@ def test_what_cannot_be_run_is_said(places, tmp_path):
     assert f"Error: {places['data_dir'] / 'faces' / 'cufs_125x100.npz'} cannot be read: " in result.output
 
 
+@pytest.mark.slow
 def test_few_images_of_a_person_train_and_the_same_probes_test(places):
     common = ["faces", "yaleb", "--methods", "pca,none", "--no-tune", "--epochs", 1, "--splits", 2, "--jobs", 1]
     for more in ([], ["--images", 2]):
@@ -315,6 +321,7 @@ def test_the_study_varies_one_thing_at_a_time():
     assert by_name["lambda_tilde 5"] in faces.grid("ldmnet_tuned")  # a tuning run serves both
 
 
+@pytest.mark.slow
 def test_the_study_runs_on_validation_people_and_prints_its_table(places, monkeypatch):
     names = (face_study.VARIATIONS[0].name, "both layers", "15 pairs: control, mu 5")
     few = tuple(variation for variation in face_study.VARIATIONS if variation.name in names)

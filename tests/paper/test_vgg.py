@@ -61,6 +61,7 @@ def digits(monkeypatch):
     return first, replace(first, start=first, method=Method("weight_decay", weight_decay_w=0.01))
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch):
     first, second = digits
     execute(Run("t", "base", first), runs_dir=tmp_path, keep_weights=True)

@@ -115,6 +115,7 @@ def seeded(kind):
     return kind()
 
 
+@pytest.mark.slow
 def test_the_default_strength_for_a_network_with_attention():
     settings = TrainSettings(epochs=40, lr=0.02, batch_size=20)
     found = fit(seeded(Attention), (X, Y), method=DEFAULT, settings=settings, progress=False)

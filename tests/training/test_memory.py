@@ -39,6 +39,7 @@ def faults(how):
     return int(subprocess.run(command, capture_output=True, text=True, check=True, env=plain).stdout)
 
 
+@pytest.mark.slow
 @glibc
 def test_freed_memory_is_not_asked_for_again():
     assert faults("keep") < faults("leave") / 3
