@@ -8,7 +8,6 @@ from clouds import circle, cloud, sphere, uneven_groups
 from ldmnet import InputError, Neighbors, heat_weights, knn, self_tuned_weights
 from ldmnet.graph.weights import local_scale
 from reference import laplacian, weights
-from words import exactly
 
 
 def dense(W):
@@ -130,7 +129,7 @@ def test_a_groups_weights_do_not_depend_on_the_scale_of_another():
     torch.testing.assert_close(beside[:40, :40], alone, rtol=1e-9, atol=1e-12)
 
 
-def test_symmetrised_by_the_mean_halves_what_one_side_chose():
+def test_symmetrised_by_the_mean_halves_what_one_side_chose(says):
     points = torch.tensor([[0.0], [1.0], [3.0], [7.0]], dtype=torch.float64)
     found = knn(points, 1)  # 0-1 both ways, 2 -> 1, 3 -> 2
     most, mean = (dense(self_tuned_weights(found, 1, symmetrize=how)) for how in ("max", "mean"))
@@ -139,7 +138,7 @@ def test_symmetrised_by_the_mean_halves_what_one_side_chose():
     torch.testing.assert_close(mean[[1, 2], [2, 3]], most[[1, 2], [2, 3]] / 2)
     assert (mean.diagonal() == 1).all()
     assert (dense(self_tuned_weights(found, 1, self_weight=0.0)).diagonal() == 0).all()
-    with pytest.raises(InputError, match=exactly("symmetrize must be 'max' or 'mean', got 'sum'.")):
+    with says(InputError):
         self_tuned_weights(found, 1, symmetrize="sum")
 
 
@@ -183,17 +182,16 @@ def test_theorem_2_the_residual_of_the_integral_approximation_falls_with_t():
 
 
 @pytest.mark.parametrize("t", [0.0, -1.0, float("nan")])
-def test_t_not_above_zero(t):
-    with pytest.raises(InputError, match=exactly(f"t must be above zero, got {t}.")):
+def test_t_not_above_zero(t, says):
+    with says(InputError):
         heat_weights(knn(cloud(5), 2), t)
 
 
-def test_sigma_neighbor_out_of_range():
+def test_sigma_neighbor_out_of_range(says):
     found = knn(cloud(30), 5)
-    with pytest.raises(InputError, match=exactly("sigma_neighbor must be at least 1, got 0.")):
+    with says(InputError):
         self_tuned_weights(found, 0)
-    words = "sigma_neighbor is 10 but the graph has only 5 neighbours a point. Search for at least that many."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         self_tuned_weights(found)
 
 

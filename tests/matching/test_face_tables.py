@@ -16,7 +16,6 @@ from ldmnet.paper import face_study, faces
 from ldmnet.paper.face_runs import MatchRun, MatchSettings, execute_match, load_fold
 from ldmnet.records import read_records, table_rows
 from ldmnet.records.tables import cells_of
-from words import exactly
 
 
 def invoke(*words):
@@ -38,7 +37,7 @@ def run_of(row="ldmnet", epochs=2, split=0, width=20, **more):
     return MatchRun("yaleb", row, MatchSettings("yaleb", split, embedding, **more), "printed")
 
 
-def test_every_method_has_a_grid_around_its_default():
+def test_every_method_has_a_grid_around_its_default(says):
     for row in METHODS:
         grid = faces.grid(row, 200)
         assert len(set(grid)) == len(grid)
@@ -52,7 +51,7 @@ def test_every_method_has_a_grid_around_its_default():
     tuned = {(s.method.mu, s.method.lambda_tilde, s.method.input_scale) for s in faces.grid("ldmnet_tuned")}
     assert tuned == {(5.0, 1.0, 1.0), (5.0, 5.0, 1.0), (20.0, 4.0, 1.0), (20.0, 20.0, 1.0)}
     assert {s.method.mu for s in faces.grid("control")} == {1.0, 5.0, 20.0, 80.0}
-    with pytest.raises(InputError, match=exactly(f"there is no method 'lda'. The methods: {', '.join(METHODS)}.")):
+    with says(InputError):
         faces.default_embedding("lda")
 
 
@@ -97,7 +96,7 @@ def test_validation_people_are_not_the_tested_ones(places):
     assert not tested & set(table.identity[validation.train].tolist())
 
 
-def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
+def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch, says):
     what = faces.Matching("yaleb", "yaleb", range(10))
 
     def sweep(self, runs, name, console):
@@ -121,9 +120,7 @@ def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
     bad, late = (0.1,), 50.0
     assert faces.tune(what, ["none"])["none"].embedding.train.lr == 0.03
     bad = (0.1, 0.03, 0.3, 0.01, 1.0)
-    with pytest.raises(DivergenceError, match=exactly(
-        "every setting tried for none, dropout diverged. Leave them out with --methods."
-    )):  # fmt: skip
+    with says(DivergenceError):  # fmt: skip
         faces.tune(what, ["none", "dropout"])
 
 

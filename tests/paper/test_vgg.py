@@ -11,7 +11,6 @@ from ldmnet.records import execute
 from ldmnet.records import runs as runs_module
 from ldmnet.records.runs import Run, RunSettings, build_network, training_data
 from ldmnet.training import Method, TrainSettings
-from words import exactly
 
 
 def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differs():
@@ -32,8 +31,8 @@ def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differ
     assert len({s.hash() for s in runs.values()}) == 3
 
 
-def test_an_unknown_row_is_refused():
-    with pytest.raises(InputError, match=exactly("vgg16 has no row 'dropout'. The rows: continued, control, ldmnet.")):
+def test_an_unknown_row_is_refused(says):
+    with says(InputError):
         vgg.fine_tuning_runs(["dropout"], [0])
 
 
