@@ -72,15 +72,8 @@ def given(page, folder):
     return {}
 
 
-def with_python():
-    """Every page with Python; libraries that take long to import make it slow."""
-    for page in PAGES:
-        if blocks(page, "python"):
-            slow = NEEDS.get(page.name) in ("lightning", "transformers")
-            yield pytest.param(page, marks=[pytest.mark.slow] if slow else [], id=name_of(page))
-
-
-@pytest.mark.parametrize("page", with_python())
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 @pytest.mark.filterwarnings("ignore")
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="the pages take their data from scikit-learn")
@@ -178,6 +171,7 @@ def test_the_examples_of_a_commands_help_parse(command, tmp_path, monkeypatch):
         parsed(re.split(r"\s{2,}", line)[0], True)  # words of explanation follow after two spaces
 
 
+@pytest.mark.slow
 def test_the_three_commands_of_the_start_page(tmp_path, monkeypatch):
     pytest.importorskip("plotly", reason="the extra report is not installed")
     photos(tmp_path / "photos", grey=True)

@@ -206,6 +206,7 @@ def test_records_stand_beside_the_papers_numbers(tmp_path):
         assert sentence in shown.words
 
 
+@pytest.mark.slow
 def test_the_committed_records_make_a_page(tmp_path):
     results = Path(__file__).parents[1] / "results"
     if not results.is_dir():
