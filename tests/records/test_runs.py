@@ -145,6 +145,7 @@ def test_snapshots_of_half_a_run_are_not_enough(small_mnist, tmp_path):
     assert len(read_snapshots(folder / "snapshots.npz").taken) > 1
 
 
+@pytest.mark.slow
 def test_a_sweep_says_what_was_noted_of_runs_in_folders_too(small_mnist, tmp_path):
     run, screen = run_of(), io.StringIO()
     execute(run, runs_dir=tmp_path, data_dir=small_mnist)
