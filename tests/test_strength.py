@@ -12,7 +12,6 @@ from clouds import cloud, uneven_groups
 from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError, knn
 from ldmnet.strength import COUPLING, FALL, REACH, RISE, STALLED, START, STRENGTH, UNDONE
 from reference import ReferenceLDMNet
-from words import exactly
 
 N = 60
 LABELS = torch.arange(N) % 3
@@ -332,33 +331,25 @@ def test_the_log_has_the_mean_penalty_since_the_last_update():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        (
-            {"strength": 0.3, "mu": 0.1, "lambda_tilde": 0.1},
-            "strength has no unit and mu is tied to the scale of the features: give strength and coupling, or mu and "
-            "lambda_tilde, or none of them.",
-        ),
-        (
-            {"coupling": 0.3, "mu": 0.1},
-            "coupling has no unit and mu is tied to the scale of the features: give strength and coupling, or mu and "
-            "lambda_tilde, or none of them.",
-        ),
-        ({"mu": 0.1}, "mu was given without lambda_tilde: they go together. Without both, none is needed."),
-        ({"lambda_tilde": 0.1}, "lambda_tilde was given without mu: they go together. Without both, none is needed."),
-        ({"strength": 0}, "strength must be above zero and finite, got 0."),
-        ({"strength": -0.3}, "strength must be above zero and finite, got -0.3."),
-        ({"strength": math.nan}, "strength must be above zero and finite, got nan."),
-        ({"strength": math.inf}, "strength must be above zero and finite, got inf."),
-        ({"strength": "strong"}, "strength must be a number, got 'strong'. Leave it out to have it chosen."),
-        ({"strength": True}, "strength must be a number, got True. Leave it out to have it chosen."),
-        ({"coupling": 0.0}, "coupling must be above zero, got 0.0; infinity switches the graph off."),
-        ({"coupling": math.nan}, "coupling must be above zero, got nan; infinity switches the graph off."),
-        ({"strenght": 0.3}, "there is no option 'strenght'. Did you mean strength?"),
+        {"strength": 0.3, "mu": 0.1, "lambda_tilde": 0.1},
+        {"coupling": 0.3, "mu": 0.1},
+        {"mu": 0.1},
+        {"lambda_tilde": 0.1},
+        {"strength": 0},
+        {"strength": -0.3},
+        {"strength": math.nan},
+        {"strength": math.inf},
+        {"strength": "strong"},
+        {"strength": True},
+        {"coupling": 0.0},
+        {"coupling": math.nan},
+        {"strenght": 0.3},
     ],
 )
-def test_options_that_do_not_do(options, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_options_that_do_not_do(options, says):
+    with says(InputError):
         ManifoldRegularizer(groups=LABELS, **options)
 
 
@@ -475,11 +466,10 @@ def test_running_features_of_labelled_samples_are_enough():
     regularizer.step()
 
 
-def test_no_label_at_all_is_refused():
-    words = "every sample of groups is labelled -1, unlabelled: there is nothing to build a graph on."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_no_label_at_all_is_refused(says):
+    with says(InputError):
         ManifoldRegularizer(groups=[-1] * 10)
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         ManifoldRegularizer(cloud(10, 3), [-1] * 10)
 
 
@@ -595,11 +585,11 @@ def test_a_state_from_within_an_epoch_suits_a_network_on_another_device():
     assert again.penalty(seen, index).device == seen.device
 
 
-def test_a_state_that_is_refused_leaves_a_fresh_regularizer_fresh():
+def test_a_state_that_is_refused_leaves_a_fresh_regularizer_fresh(says):
     saved = made(None)
     saved.step(cloud(N, 5))
     other = made(None, strength=0.7)
-    with pytest.raises(StateError, match=exactly("the state was saved with other settings: strength None (now 0.7).")):
+    with says(StateError):
         other.load_state_dict(saved.state_dict())
     assert "any number of samples" in repr(other)
     other.step(cloud(12, 5))

@@ -15,7 +15,6 @@ from ldmnet.data.faces import load_match_table, read_match_npz, save_match_npz
 from ldmnet.errors import InputError
 from ldmnet.matching import descriptors
 from ldmnet.matching.descriptors import DlibDescriptor
-from words import exactly
 
 
 class Box:
@@ -130,15 +129,11 @@ def test_images_that_are_not_crops_of_one_place_have_no_common_landmarks(dlib):
 
 
 @pytest.mark.usefixtures("dlib")
-def test_what_is_no_image_is_refused():
+def test_what_is_no_image_is_refused(says):
     describe = DlibDescriptor()
-    with pytest.raises(InputError, match=exactly(
-        "images must be (n, height, width) or (n, height, width, 3), got (2, 5)."
-    )):  # fmt: skip
+    with says(InputError):  # fmt: skip
         describe(torch.zeros(2, 5, dtype=torch.uint8))
-    with pytest.raises(InputError, match=exactly(
-        "images must be whole numbers of 0 to 255 (uint8), got torch.float32."
-    )):  # fmt: skip
+    with says(InputError):  # fmt: skip
         describe(torch.zeros(2, 5, 5))
 
 

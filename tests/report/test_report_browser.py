@@ -9,6 +9,8 @@ from made_runs import CLASSES, make_comparison, make_record, make_training, writ
 pytest.importorskip("plotly", reason="the extra report is not installed")
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
+pytestmark = pytest.mark.slow
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDE, NARROW = {"width": 1280, "height": 1000}, {"width": 390, "height": 844}
 PANEL = "#features-0-0 .panel"
