@@ -1,4 +1,7 @@
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -311,3 +314,13 @@ def test_the_seed_decides_the_folds():
     x = ball(60, 3)
     assert spread(x, seed=3) == spread(x, seed=3)
     assert spread(x, seed=3).participation.error != spread(x, seed=4).participation.error
+
+
+# ---- the page
+
+
+def test_the_tables_of_the_page_are_those_of_the_records():
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "benchmarks/dimension.py", "tables", "--check"]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
