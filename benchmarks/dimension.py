@@ -371,7 +371,7 @@ def noise_table(records: list[Record]) -> str:
 def choose_table(records: list[Record]) -> str:
     """The root mean square of the relative error over all clouds."""
     rows = []
-    for label in records[0]["values"] if records else []:
+    for label in records[0]["values"]:
         cells = []
         for place in range(len(CHOICES)):
             squares = [(r["values"][label][place] / r["truth"] - 1) ** 2 for r in records]
@@ -384,8 +384,6 @@ def claim_table(records: list[Record]) -> str:
     """The end of every run, with ten neighbours."""
     ended = [r for r in records if r["epoch"] == r["epochs"] and "diverged" not in r]
     ends = [r for r in ended if "none" not in (*r["train"], *r["test"])]
-    if not ends:
-        return "No run has been recorded yet."
     rows = []
     for r in ends:
         cells = [f"{r['test_accuracy']:.2f}", f"{r['gap']:.2f}"]
@@ -409,7 +407,8 @@ def tables(folder: Path) -> dict[str, tuple[str, str]]:
         "noise": (noise_table, known),
         "claim": (claim_table, claimed),
     }
-    return {name: (make.__doc__ or "", make(records)) for name, (make, records) in made.items()}
+    none = "Nothing has been recorded yet."
+    return {name: (make.__doc__ or "", make(records) if records else none) for name, (make, records) in made.items()}
 
 
 def written(page: str, folder: Path) -> str:
