@@ -238,7 +238,7 @@ def claim(output: Path, data: str, size: int, row: str, seed: int, epochs: int |
     done = {record["epoch"] for record in read(output) if key(record, RUN) == tuple(run.values())}
     if last in done:
         return
-    checkpoint = output.parent / "checkpoints" / ("-".join(map(str, run.values())) + ".pt")
+    checkpoint = output.parent / "runs" / ("-".join(map(str, run.values())) + ".pt")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     print(checkpoint.stem, flush=True)
 
