@@ -176,11 +176,11 @@ def test_a_file_that_is_something_else_of_torchs(tmp_path, content, says):
 
 
 def test_a_run_of_the_default_strength_resumes_bit_for_bit(tmp_path):
-    method, settings = Method("ldmnet"), replace(SETTINGS, epochs=36)
-    whole = fit(network(), (X, Y), method=method, settings=settings, progress=False)
+    method, settings, data = Method("ldmnet"), replace(SETTINGS, epochs=36), (X + 2 * torch.eye(6)[Y], Y)
+    whole = fit(network(), data, method=method, settings=settings, progress=False)
     assert whole.history[32].penalty > 0
-    start_and_cut(tmp_path / "run.pt", method, 33, settings=settings)  # between two updates
-    again = fit(network(), (X, Y), method=method, settings=settings, checkpoint=tmp_path / "run.pt", progress=False)
+    start_and_cut(tmp_path / "run.pt", method, 33, data=data, settings=settings)  # between two updates
+    again = fit(network(), data, method=method, settings=settings, checkpoint=tmp_path / "run.pt", progress=False)
     assert_same_run(whole, again)
     assert [u.mu for u in again.regularizer.log] == [u.mu for u in whole.regularizer.log]
 
