@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from ldmnet.errors import DataError, LDMNetError
 
+UNPACKED, UNPACKED_TIMES = 256 * 2**20, 20  # of what a compressed file may become: bytes, and times its size
 NO_MEMORY_KNOWN = 16 * 2**30  # bytes that are assumed where the system does not tell
 _count = itertools.count()
 
@@ -151,6 +152,11 @@ def memory() -> int:
         return whole if limit == resource.RLIM_INFINITY else min(whole, limit)
     except (ImportError, AttributeError, OSError, ValueError):
         return NO_MEMORY_KNOWN
+
+
+def expandable(size: int) -> int:
+    """How many bytes may come out of a compressed file of this size: real data shrinks a few times, a trap 1,000."""
+    return min(max(UNPACKED, UNPACKED_TIMES * size), memory() // 2)
 
 
 def in_bytes(count: int) -> str:

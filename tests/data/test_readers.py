@@ -264,7 +264,7 @@ ADVICE = "Save it with np.savez(path, x=x, y=y)."
         ),
         (
             {"x": np.array([[Malice(os.getcwd)]], object), "y": np.zeros(1, int)},
-            f" is not an .npz file of plain numbers, or is damaged. {ADVICE}",
+            ": x holds Python objects, which could be code and are not loaded.",
         ),
     ],
 )
