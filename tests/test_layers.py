@@ -17,6 +17,7 @@ ORDER = [
     "files",
     "seeds",
     "fingerprints",
+    "saved",
     "graph",
     "pim",
     "updates",

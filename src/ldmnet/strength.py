@@ -27,6 +27,7 @@ from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import SearchKind
 from ldmnet.graph.weights import Symmetrize
 from ldmnet.pim.system import Mass
+from ldmnet.saved import check_mapping, check_number, refuse
 
 STRENGTH, COUPLING = 0.3, 0.2
 OUTLIER = 9.0  # a sample counts with at most so many times the median of |f - mean f|^2
@@ -296,6 +297,17 @@ def _centred(f: Tensor) -> Tensor:
     distance = (f - f.mean(0)).square_().sum(1)
     near = (distance <= FAR * distance.median()).to(f.dtype)
     return f - near @ f / near.sum()
+
+
+def check_pull(state: Any) -> None:
+    """Refuse, with a `StateError`, what `Pull.state` cannot have returned."""
+    check_mapping("pull", state, (*_REMEMBERED, "seen", "count"))
+    for name in (*_REMEMBERED, "count"):
+        check_number(name, state[name], 0, 1 if name == "level" else math.inf, whole=name in ("updates", "count"))
+    seen = state["seen"]
+    pair = isinstance(seen, list) and len(seen) == 2 and all(isinstance(value, float) for value in seen)
+    if seen is not None and not (pair and state["count"]):
+        raise refuse("seen", seen)
 
 
 _REMEMBERED = ("mu", "updates", "level", "spread", "widest", "within")

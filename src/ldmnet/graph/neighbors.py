@@ -19,6 +19,7 @@ from ldmnet.errors import InputError
 from ldmnet.graph.approximate import LISTED, ApproximateSearch
 from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch, squared_lengths
 from ldmnet.graph.groups import Groups, checked_groups
+from ldmnet.saved import check_lists, check_mapping, check_number, refuse
 
 SearchKind = Literal["exact", "auto"]
 AUTO_FROM = 4096  # points in a group: from here on "auto" searches approximately
@@ -155,8 +156,20 @@ class NeighborSearch:
         """What approximate searches remember, by group; an exact search does not depend on what was before it."""
         return {start: search.state() for start, search in self._approximate.items()}
 
+    def check_state(self, state: Any) -> None:
+        """Refuse, with a `StateError`, what `state` cannot have returned."""
+        check_mapping("search", state)
+        if set(state) != set(self._approximate):
+            raise refuse("search", list(state))
+        sizes = dict(zip(self.groups.starts, self.groups.sizes, strict=True))
+        for start, kept in state.items():
+            check_mapping("search", kept, ("lists", "probes"))
+            check_number("probes of the search", kept["probes"], 1, 2**30, whole=True)
+            if kept["lists"] is not None:
+                check_lists("a list of the search", kept["lists"], sizes[start], min(LISTED, sizes[start] - 1))
+
     def load(self, state: dict[int, dict[str, Any]]) -> None:
-        """Take what `state` returned."""
+        """Take what `state` returned, and `check_state` found good."""
         for start, search in self._approximate.items():
             search.load(state[start])
 
