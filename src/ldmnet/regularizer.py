@@ -28,7 +28,8 @@ from torch.nn import functional as F
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
-from ldmnet.graph.neighbors import NeighborSearch, checked_points
+from ldmnet.graph.neighbors import NeighborSearch
+from ldmnet.graph.points import checked_points
 from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status

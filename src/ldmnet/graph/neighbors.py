@@ -19,6 +19,7 @@ from ldmnet.errors import InputError
 from ldmnet.graph.approximate import LISTED, ApproximateSearch
 from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch, squared_lengths
 from ldmnet.graph.groups import Groups, checked_groups
+from ldmnet.graph.points import checked_points, largest, power_of_two
 from ldmnet.saved import check_lists, check_mapping, check_number, refuse
 
 SearchKind = Literal["exact", "auto"]
@@ -93,13 +94,14 @@ class NeighborSearch:
         self.k = k
         self.inputs = inputs
         self.across = across
+        self._scale = 1.0  # a power of two by which everything is multiplied while it is searched
+        self._largest = 0.0 if inputs is None else largest(inputs)
         self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
         self._approximate: dict[int, ApproximateSearch] = {}  # first row of a group -> its search
         if kind == "auto" and k <= LISTED and across is None:
             for start, size in zip(groups.starts, groups.sizes, strict=True):
                 if size >= AUTO_FROM:
-                    fixed = None if inputs is None else inputs[groups.order[start : start + size]]
-                    self._approximate[start] = ApproximateSearch(_full, fixed, seed=start)
+                    self._approximate[start] = self._approximately(start, size)
         cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
         needed = cached * (4 if inputs is None else inputs.element_size())
         if across is not None and needed > CACHE_BYTES:
@@ -114,6 +116,30 @@ class NeighborSearch:
 
     def __call__(self, features: Tensor) -> Neighbors:
         """The neighbours of all points, given their features in sorted order, (n, d_feat)."""
+        self._rescale(power_of_two(features, self._largest))
+        found = self._found(features if self._scale == 1 else features * self._scale)
+        return found if self._scale == 1 else Neighbors(found.index, found.distance / self._scale)
+
+    def _rescale(self, scale: float) -> None:
+        """Multiply by another number from now on: the squares of very small points are zero."""
+        if scale == self._scale:
+            return
+        self._scale = scale
+        self._moving.clear()
+        if self._cache is not None:
+            self._cache.clear()
+        sizes = dict(zip(self.groups.starts, self.groups.sizes, strict=True))
+        for start, search in self._approximate.items():
+            self._approximate[start] = self._approximately(start, sizes[start])
+            self._approximate[start].load(search.state())
+
+    def _approximately(self, start: int, size: int) -> ApproximateSearch:
+        """The approximate search in the group that begins at row `start`."""
+        fixed = None if self.inputs is None else self.inputs[self.groups.order[start : start + size]] * self._scale
+        return ApproximateSearch(_full, fixed, seed=start)
+
+    def _found(self, features: Tensor) -> Neighbors:
+        """The neighbours of all points, given their scaled features."""
         n = len(features)
         index = torch.full((n, self.k), -1, dtype=torch.int64, device=features.device)
         distance = torch.full((n, self.k), torch.inf, dtype=features.dtype, device=features.device)
@@ -182,7 +208,7 @@ class NeighborSearch:
         if self._cache is not None and key in self._cache and self._cache[key].dtype == features.dtype:
             return moving, self._cache[key]
         place = self.groups.order[rows]
-        fixed = features.new_zeros(*rows.shape, 1) if self.inputs is None else _rounded(self.inputs[place], features)
+        fixed = features.new_zeros(*rows.shape, 1) if self.inputs is None else self._rounded(place, features)
         if self._cache is None:
             return torch.cat([fixed, moving], dim=2), None
         base = _squared_distances(fixed)
@@ -192,10 +218,15 @@ class NeighborSearch:
         self._cache[key] = base
         return moving, base
 
-
-def _rounded(fixed: Tensor, features: Tensor) -> Tensor:
-    """Fixed coordinates (g, m, d) in the features' type; what they have in common would take its digits."""
-    return fixed if fixed.dtype == features.dtype else (fixed - fixed.mean(1, keepdim=True)).to(features.dtype)
+    def _rounded(self, place: Tensor, features: Tensor) -> Tensor:
+        """The inputs (g, m, d) of some rows in the features' type; what they have in common would take its digits."""
+        assert self.inputs is not None
+        fixed = self.inputs[place] if self._scale == 1 else self.inputs[place] * self._scale
+        if fixed.dtype == features.dtype:
+            return fixed
+        fixed = (fixed - fixed.mean(1, keepdim=True)).to(features.dtype)
+        checked_points(fixed.flatten(0, 1), "inputs")
+        return fixed
 
 
 def _full(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -314,23 +345,3 @@ def _direct(points: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
         some = slice(start, start + chunk)
         out[some] = (points[g[some], i[some]] - points[g[some], j[some]]).square_().sum(1)
     return out
-
-
-def checked_points(points: Tensor, name: str) -> Tensor:
-    """`points` as an (n, d) floating tensor without gradient, or a sentence that says what is wrong with it."""
-    if not isinstance(points, Tensor):
-        points = torch.as_tensor(points)
-    points = points.detach()
-    if points.ndim != 2 or len(points) == 0:
-        raise InputError(f"{name} must have shape (n, d) with n at least 1, got {tuple(points.shape)}.")
-    if not points.is_floating_point():
-        raise InputError(f"{name} must be floating point, got {points.dtype}. Convert with .float().")
-    if points.numel():
-        low, high = torch.aminmax(points)  # one pass; a NaN anywhere comes through
-        largest = float(torch.maximum(-low, high))
-        if not math.isfinite(largest):
-            bad = int((~torch.isfinite(points)).any(1).sum())
-            raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
-        if largest > 0.01 * (torch.finfo(points.dtype).max / points.shape[1]) ** 0.5:
-            raise InputError(f"{name} has values up to {largest:.1e}: too large for distances in {points.dtype}.")
-    return points

@@ -1,0 +1,49 @@
+"""Points: checked, and brought to a scale at which their squares keep their digits."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ldmnet.errors import InputError
+
+
+def checked_points(points: Tensor, name: str) -> Tensor:
+    """`points` as an (n, d) floating tensor without gradient, or a sentence that says what is wrong with it."""
+    if not isinstance(points, Tensor):
+        points = torch.as_tensor(points)
+    points = points.detach()
+    if points.ndim != 2 or len(points) == 0:
+        raise InputError(f"{name} must have shape (n, d) with n at least 1, got {tuple(points.shape)}.")
+    if not points.is_floating_point():
+        raise InputError(f"{name} must be floating point, got {points.dtype}. Convert with .float().")
+    if points.numel():
+        low, high = torch.aminmax(points)  # one pass; a NaN anywhere comes through
+        largest = float(torch.maximum(-low, high))
+        if not math.isfinite(largest):
+            bad = int((~torch.isfinite(points)).any(1).sum())
+            raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
+        if largest > 0.01 * (torch.finfo(points.dtype).max / points.shape[1]) ** 0.5:
+            raise InputError(f"{name} has values up to {largest:.1e}: too large for distances in {points.dtype}.")
+    return points
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value, in one pass; zero if there are none."""
+    return float(torch.linalg.vector_norm(values, torch.inf)) if values.numel() else 0.0
+
+
+def power_of_two(features: Tensor, others: float) -> float:
+    """What to multiply points with so that their squares keep their digits: one, unless all points are very small.
+
+    Args:
+        features: (n, d).
+        others: the largest of the points' other coordinates.
+    """
+    info, most = torch.finfo(features.dtype), max(others, largest(features))
+    if most == 0 or most >= info.tiny**0.5 / info.eps:  # a difference in the last digit has a normal square
+        return 1.0
+    limit = 96 if info.bits == 32 else 960  # what the type can hold, and enough for its smallest number
+    return 2.0 ** min(limit, 32 * round(-math.log2(most) / 32))  # in few steps: what is kept has to be made anew
