@@ -10,6 +10,7 @@ import functools
 import gzip
 import io
 import math
+import os
 import struct
 import warnings
 import zlib
@@ -197,6 +198,9 @@ def images_by_class(path: str | Path) -> dict[str, list[Path]]:
     folders = sorted(p for p in Path(path).iterdir() if p.is_dir() and not p.name.startswith("."))
     if not folders:
         raise DataError(f"{path} has no folders. Put the images in one folder a class: {path}/<class>/<image>.")
+    odd = [shown_name(folder.name) for folder in folders if shown_name(folder.name) != folder.name]
+    if odd:
+        raise DataError(f"{shown_name(str(path))}: the name of the folder {odd[0]} is not text in UTF-8. Rename it.")
     by_class = {folder.name: images_in(folder) for folder in folders}
     empty = [name for name, files in by_class.items() if not files]
     if empty:
@@ -281,7 +285,12 @@ def readable_images(files: Sequence[Path], size: tuple[int, int] | None, grey: b
 def listed_faults(bad: Mapping[Path, str], shown: int = 5) -> str:
     """Files with what is wrong with them, the first ones by name."""
     more = f" and {len(bad) - shown} more" if len(bad) > shown else ""
-    return ", ".join(f"{file} ({fault})" for file, fault in list(bad.items())[:shown]) + more
+    return ", ".join(f"{shown_name(str(file))} ({fault})" for file, fault in list(bad.items())[:shown]) + more
+
+
+def shown_name(name: str) -> str:
+    """A file's name as text that can be written anywhere, with escapes for bytes that are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _read_image(file: Path, size: tuple[int, int] | None, grey: bool) -> Images:

@@ -23,6 +23,7 @@ from ldmnet.data.readers import (
     listed_faults,
     npz_arrays,
     readable_images,
+    shown_name,
 )
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
@@ -151,15 +152,27 @@ class Standardize:
     @classmethod
     def fit(cls, x: Tensor) -> Standardize:
         """Take the statistics of a training set."""
-        mean = x.double().mean(0)
-        spread = (x.double() - mean).square()
+        size = x.double().abs().amax(0) if x.ndim == 2 else x.double().abs().max()
+        odd = (size > 0) & ((size < 1e-100) | (size > 1e100))  # their squares would be zero or infinite
+        unit = torch.where(odd, torch.ldexp(torch.ones_like(size), torch.frexp(size).exponent), 1)
+        small = x.double() / unit if bool(odd.any()) else x.double()
+        mean = small.mean(0)
+        spread = (small - mean).square()
         deviation = (spread.mean(0) if x.ndim == 2 else spread.mean()).sqrt()
         scale = mean.abs() if x.ndim == 2 else mean.abs().max()
-        return cls(mean, torch.where(deviation <= 1e-12 * scale, torch.ones_like(deviation), deviation))
+        same = deviation <= 1e-12 * scale
+        return cls(mean * unit, torch.where(same, torch.ones_like(deviation), deviation * unit))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Inputs for the network, float32."""
-        return ((x.double() - self.mean) / self.deviation).float()
+        """Inputs for the network, float32.
+
+        Raises:
+            DataError: a value is so far from the training set's that float32 cannot hold it.
+        """
+        inputs = ((x.double() - self.mean) / self.deviation).float()
+        if not bool(inputs.sum().isfinite()):  # one pass, and nearly always enough
+            _refuse_values(inputs, "its values leave float32 when they are standardised as the training set was")
+        return inputs
 
     def to_json(self) -> dict[str, Any]:
         """As plain lists."""
@@ -167,8 +180,31 @@ class Standardize:
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Standardize:
-        """From what `to_json` gave."""
-        return cls(*(torch.tensor(saved[key], dtype=torch.float64) for key in ("mean", "deviation")))
+        """From what `to_json` gave; numbers that it cannot have given are a `ValueError`."""
+        mean, deviation = (torch.tensor(saved[key], dtype=torch.float64) for key in ("mean", "deviation"))
+        if not (bool(mean.isfinite().all()) and bool((deviation > 0).all()) and bool(deviation.isfinite().all())):
+            raise ValueError("a mean or a deviation is not a finite number, or not above zero")
+        return cls(mean, deviation)
+
+
+def checked_outputs(outputs: Tensor) -> Tensor:
+    """What a network made of samples, (n, ...), if all of it is numbers.
+
+    Raises:
+        DataError: the network's numbers left float32, as for a sample that is far from all that it was trained on.
+    """
+    if not bool(outputs.isfinite().all()):
+        _refuse_values(outputs, "the network's numbers leave float32: its values are far from those of the training")
+    return outputs
+
+
+def _refuse_values(values: Tensor, why: str) -> None:
+    bad = (~values.isfinite()).flatten(1).any(1)
+    if bool(bad.any()):
+        first = int(bad.int().argmax()) + 1
+        raise DataError(
+            f"sample {first}, and {int(bad.sum()) - 1} others of {len(bad)}: {why}. Correct or remove them."
+        )
 
 
 def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, labelled: bool) -> Samples:
@@ -187,10 +223,13 @@ def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, label
         raise DataError(f"{where} can be read: {listed_faults(skipped)}.")
     notes = _left_out(path, by_class)
     if loose:
-        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in good], skipped, notes=notes)
+        return Samples(
+            torch.from_numpy(pixels), None, [], [shown_name(file.name) for file in good], skipped, notes=notes
+        )
     class_names = list(by_class)
-    y = torch.tensor([class_names.index(file.parent.name) for file in good])
-    names = [f"{file.parent.name}/{file.name}" for file in good]
+    place = {name: i for i, name in enumerate(class_names)}
+    y = torch.tensor([place[file.parent.name] for file in good])
+    names = [f"{file.parent.name}/{shown_name(file.name)}" for file in good]
     return Samples(torch.from_numpy(pixels), y, class_names, names, skipped, notes=notes)
 
 
