@@ -18,6 +18,7 @@ ORDER = [
     "seeds",
     "fingerprints",
     "palette",
+    "saved",
     "graph",
     "pim",
     "dimension",

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ldmnet.graph.groups import Groups
+from ldmnet.saved import check_mapping, check_number, refuse
 from ldmnet.settings import ManifoldSettings
 
 STRENGTH, COUPLING = 0.3, 0.2
@@ -210,6 +211,19 @@ def _centred(f: Tensor) -> Tensor:
     distance = (f - f.mean(0)).square_().sum(1)
     near = (distance <= FAR * distance.median()).to(f.dtype)
     return f - near @ f / near.sum()
+
+
+def check_pull(state: Any) -> None:
+    """Refuse, with a `StateError`, what `Pull.state` cannot have returned."""
+    check_mapping("pull", state, (*_REMEMBERED, "seen", "count"))
+    for name in (*_REMEMBERED, "count"):
+        check_number(
+            name, state[name], 0, 1 if name in ("level", "lowest") else math.inf, whole=name in ("updates", "count")
+        )
+    seen = state["seen"]
+    pair = isinstance(seen, list) and len(seen) == 2 and all(isinstance(value, float) for value in seen)
+    if seen is not None and not (pair and state["count"]):
+        raise refuse("seen", seen)
 
 
 _REMEMBERED = ("mu", "updates", "level", "spread", "widest", "within", "untrained", "lowest")

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ldmnet
@@ -27,7 +26,7 @@ from ldmnet.fingerprints import fingerprint
 from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.endings import bad_ends
 from ldmnet.records.userfits import ONCE_FIXED, Reading, UserSettings, build_net, fit_split, own_network
-from ldmnet.training.checkpoint import save_weights
+from ldmnet.training.checkpoint import load_weights, save_weights
 from ldmnet.training.history import Epoch
 from ldmnet.training.loop import last_numbers
 from ldmnet.training.progress import OnEpoch
@@ -177,7 +176,7 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
     except Exception as error:  # numbers that are none
         raise DataError(f"{folder / 'run.json'} is damaged: {' '.join(str(error).split())}. Train again.") from error
     try:
-        model.load_state_dict(load_file(folder / "model.safetensors"))
+        load_weights(model, folder / "model.safetensors")
     except Exception as error:  # a missing, cut or foreign file
         words = " ".join(str(error).split())
         raise StateError(f"{folder / 'model.safetensors'} does not fit the run: {words}") from error
