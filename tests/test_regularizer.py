@@ -392,7 +392,7 @@ def test_a_state_is_taken_whole_or_not_at_all():
     other.step(cloud(40, 3, seed=9))
     state = copy.deepcopy(other.state_dict())
     state["steps"][0].pop("move")
-    with pytest.raises(StateError, match=r"^the state's log cannot be read: "):
+    with pytest.raises(StateError, match=r"^the state is damaged: an entry of steps cannot be read: "):
         regularizer.load_state_dict(state)
     assert torch.equal(regularizer.target, kept)
     assert len(regularizer.log) == 1

@@ -33,7 +33,7 @@ from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
-from ldmnet.saved import check_counts, check_entries, check_mapping, check_rows, damaged, refuse
+from ldmnet.saved import checked_rows, checked_target, entries_of
 from ldmnet.seen import Seen
 from ldmnet.settings import ManifoldSettings
 from ldmnet.strength import Pull, check_pull
@@ -62,8 +62,6 @@ class ManifoldRegularizer:
         Z: (n, d_feat) the dual variable, likewise.
         log: one `Update` per step.
     """
-
-    _STATE_KEYS = ("target", "Z", "running", "visits", "pull", "search", "steps", "data", "settings")
 
     def __init__(
         self,
@@ -267,29 +265,15 @@ class ManifoldRegularizer:
         Raises:
             StateError: a key is missing, a part is damaged, or the state belongs to other inputs, groups or settings.
         """
-        check_mapping("it", state)
-        missing = [key for key in self._STATE_KEYS if key not in state]
-        if missing:
-            raise StateError(f"the state lacks {', '.join(missing)}. Pass what state_dict() returned, whole.")
-        target = state["target"]
-        if not isinstance(target, Tensor | None) or (target is not None and target.ndim != 2):
-            raise refuse("target", target)
+        target = checked_target(state)
         if state["data"] != self._fingerprint(None if target is None else len(target)):
             raise StateError(
                 "the state was saved for another data set (inputs or groups differ). Build the regularizer with "
                 "the same inputs and groups, in the same order."
             )
-        check_mapping("settings", state["settings"])
-        mine, theirs = asdict(self.settings), state["settings"]
-        changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
-        if changed:
-            raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
+        self.settings.check_same(state["settings"])
         check_pull(state["pull"])
-        check_entries("steps", Update, state["steps"])
-        try:
-            log = [Update(**entry) for entry in state["steps"]]
-        except TypeError as error:
-            raise StateError(f"the state's log cannot be read: {error}.") from error
+        log = entries_of("steps", Update, state["steps"])
         before = self.groups, self._parts
         try:
             if self._parts is None and target is not None:
@@ -307,21 +291,11 @@ class ManifoldRegularizer:
 
     def _taken(self, state: Mapping[str, Any]) -> list[Tensor | None]:
         """A state's target, Z, running and visits in the order of the groups, checked, as is its search."""
-        names = ("target", "Z", "running", "visits")
         if self._parts is None or self.groups is None:
-            return [None] * len(names)
-        (groups, search), n, target = self._parts, len(self.groups), state["target"]
+            return [None] * 4
+        groups, search = self._parts
         search.check_state(state["search"])
-        if target is not None:
-            check_rows("target", target, n, finite=self.groups != UNLABELLED)
-            check_rows("Z", state["Z"], n, target, self.groups != UNLABELLED)
-        elif any(state[name] is not None for name in names):
-            raise damaged("it has no target, but what belongs to one")
-        if state["running"] is not None:
-            check_rows("running", state["running"], n, target)
-        if state["visits"] is not None:
-            check_counts("visits", state["visits"], n)
-        kept = (state[name] for name in names)
+        kept = checked_rows(state, self.groups != UNLABELLED)
         return [None if value is None else groups.gather(value.to(groups.order.device)) for value in kept]
 
     def _remembered(self) -> Tensor:
@@ -350,13 +324,8 @@ class ManifoldRegularizer:
     def _report(self, solution: Solution, seen: Seen | None) -> None:
         """Warn once about each status that is not CONVERGED, about the brake, and about samples left out."""
         if solution.status is not Status.CONVERGED:
-            counted = f" in {solution.negative_curvature} columns" if solution.negative_curvature else ""
-            self._warn(
-                solution.status.name,
-                f"the alpha update ended with {solution.status.name}{counted} (largest relative residual "
-                f"{float(solution.residual.max()):.1e}); to mend it: {solution.status.value}. Shown once; every update "
-                "is in the log.",
-            )
+            words = f"the alpha update {solution.told()}. Shown once; every update is in the log."
+            self._warn(solution.status.name, words)
         if self._pull.braked:
             self._warn("brake", self._pull.braked)
         if seen is not None and "visits" not in self._warned and (words := seen.left_out()):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from ldmnet.errors import StateError
+
+T = TypeVar("T")
+REGULARIZER = ("target", "Z", "running", "visits", "pull", "search", "steps", "data", "settings")  # its state's parts
 
 
 def refuse(what: str, value: Any) -> StateError:
@@ -36,13 +39,13 @@ def check_mapping(what: str, value: Any, keys: Sequence[str] = ()) -> None:
         raise refuse(what, list(value) if isinstance(value, Mapping) else value)
 
 
-def check_entries(what: str, kind: type[Any], entries: Any) -> None:
-    """Refuse a list of dicts that are no fields of the dataclass `kind`: its fields are numbers, text or None."""
+def entries_of(what: str, kind: type[T], entries: Any) -> list[T]:
+    """A list of dicts as dataclasses of a kind whose fields are numbers, text or None; anything else is refused."""
     if not isinstance(entries, list):
         raise refuse(what, entries)
     for entry in entries:
         check_mapping(f"an entry of {what}", entry)
-        for field in fields(kind):
+        for field in fields(kind):  # type: ignore[arg-type]
             if field.name not in entry:
                 continue
             value = entry[field.name]
@@ -54,6 +57,42 @@ def check_entries(what: str, kind: type[Any], entries: Any) -> None:
                 good = isinstance(value, int | float) or (value is None and "None" in str(field.type))
             if not good:
                 raise refuse(f"{field.name} in {what}", value)
+    try:
+        return [kind(**entry) for entry in entries]
+    except TypeError as error:
+        raise damaged(f"an entry of {what} cannot be read: {error}") from error
+
+
+def checked_target(state: Any) -> Tensor | None:
+    """The target in a regulariser's state, which must have all of its parts; None before the first update."""
+    check_mapping("it", state)
+    missing = [key for key in REGULARIZER if key not in state]
+    if missing:
+        raise StateError(f"the state lacks {', '.join(missing)}. Pass what state_dict() returned, whole.")
+    target = state["target"]
+    if target is not None and not (isinstance(target, Tensor) and target.ndim == 2):
+        raise refuse("target", target)
+    return target
+
+
+def checked_rows(state: Mapping[str, Any], labelled: Tensor) -> list[Tensor | None]:
+    """A regulariser's target, Z, running and visits from its state, each None or right for (n,) samples.
+
+    Args:
+        state: the state.
+        labelled: (n,) which samples have a target.
+    """
+    names, n, target = ("target", "Z", "running", "visits"), len(labelled), state["target"]
+    if target is not None:
+        check_rows("target", target, n, finite=labelled)
+        check_rows("Z", state["Z"], n, target, labelled)
+    elif any(state[name] is not None for name in names):
+        raise damaged("it has no target, but what belongs to one")
+    if state["running"] is not None:
+        check_rows("running", state["running"], n, target)
+    if state["visits"] is not None:
+        check_counts("visits", state["visits"], n)
+    return [state[name] for name in names]
 
 
 def check_rows(what: str, value: Any, n: int, like: Tensor | None = None, finite: Tensor | None = None) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from ldmnet.errors import InputError
+from ldmnet.errors import InputError, StateError
 from ldmnet.graph.neighbors import SearchKind
 from ldmnet.pim.system import Mass
+from ldmnet.saved import check_mapping
 
 STRENGTHS = (("strength", "coupling"), ("mu", "lambda_tilde"))  # without a unit, and the paper's
 
@@ -83,6 +84,13 @@ class ManifoldSettings:
             raise InputError(f"tol must be above zero and below one, got {self.tol}.")
         if self.features not in ("sweep", "running", None):
             raise InputError(f"features must be 'sweep' or 'running', got {self.features!r}.")
+
+    def check_same(self, saved: Any) -> None:
+        """Refuse, with a `StateError`, the settings of a state that was saved with others."""
+        check_mapping("settings", saved)
+        changed = [f"{k} {saved.get(k)} (now {v})" for k, v in asdict(self).items() if saved.get(k) != v]
+        if changed:
+            raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
 
     def _check_strengths(self) -> None:
         """Refuse numbers out of range, half a pair of the paper's, and numbers of both kinds together."""

@@ -55,6 +55,14 @@ class Solution:
     residual: Tensor
     negative_curvature: int = 0
 
+    def told(self) -> str:
+        """How it ended and what to do about it, in words that follow a subject."""
+        counted = f" in {self.negative_curvature} columns" if self.negative_curvature else ""
+        return (
+            f"ended with {self.status.name}{counted} (largest relative residual {float(self.residual.max()):.1e}); to "
+            f"mend it: {self.status.value}"
+        )
+
 
 def pcg(
     system: PointIntegralSystem,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ldmnet.errors import StateError
 from ldmnet.regularizer import ManifoldRegularizer
-from ldmnet.saved import check_entries, check_mapping, check_number, refuse
+from ldmnet.saved import check_mapping, check_number, entries_of, refuse
 from ldmnet.training.augment import Augment
 from ldmnet.training.checkpoint import REMEDY, check_settings, put_weights, save_checkpoint
 from ldmnet.training.features import Layer
@@ -145,8 +145,7 @@ class Run:
         assert self.checkpoint is not None
         put_weights(self.model, state["model"], self.checkpoint)
         check_number("epoch", state["epoch"], 0, self.settings.epochs, whole=True)
-        check_entries("history", Epoch, state["history"])
-        history = [Epoch(**e) for e in state["history"]]
+        history = entries_of("history", Epoch, state["history"])
         if len(history) != state["epoch"]:
             raise refuse("history", f"{len(history)} epochs of {state['epoch']}")
         best, seconds = state["best"], state["seconds"]
