@@ -19,13 +19,12 @@ EXTRAS = {
 }
 COMMANDS = {
     "tune table.csv --epochs 4": ("optuna", "tune"),
-    "export run --format onnx": ("onnx with onnxscript", "onnx"),
+    "export run": ("onnx with onnxscript", "onnx"),
     "train table.csv --epochs 4 --tensorboard --output other": ("tensorboard", "tensorboard"),
     "train photos": ("Pillow", "demo"),
     "demo --quick": ("mlxtend", "demo"),
-    "faces --demo": ("mlxtend", "demo"),
+    "demo --faces": ("mlxtend", "demo"),
     "figure 3": ("matplotlib", "demo"),
-    "describe cufs --output there.npz": ("dlib-bin with face_recognition_models", "faces"),
     "report run": ("plotly", "report"),
 }
 # hides every package that is not a requirement of the core, then says what happens
@@ -34,7 +33,7 @@ import importlib, json, sys
 from importlib.machinery import PathFinder
 
 HIDDEN = {"mlxtend", "matplotlib", "sklearn", "pandas", "PIL", "lightning", "pytorch_lightning", "transformers",
-          "accelerate", "optuna", "onnx", "onnxscript", "onnxruntime", "tensorboard", "plotly", "mkdocs", "dlib"}
+          "accelerate", "optuna", "onnx", "onnxscript", "onnxruntime", "tensorboard", "plotly", "mkdocs"}
 
 class Finder(PathFinder):
     @classmethod

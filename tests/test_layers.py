@@ -15,6 +15,7 @@ PACKAGE = Path(ldmnet.__file__).parent
 ORDER = [
     "errors",
     "files",
+    "locks",
     "seeds",
     "fingerprints",
     "graph",
@@ -31,6 +32,7 @@ ORDER = [
     "data",
     "matching",
     "records",
+    "runs",
     "paper",
     "report",
 ]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import ldmnet.cli
-from ldmnet.records import sweep as sweep_module
+from ldmnet.runs import sweep as sweep_module
 from ldmnet.training import memory
 from ldmnet.training.memory import keep_freed_memory
 

@@ -6,26 +6,19 @@ folder of such folders.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import ldmnet
 from ldmnet.errors import DataError
 from ldmnet.records.figures import TITLES
-from ldmnet.records.runs import Record, read_records
+from ldmnet.records.record import Record, read_lines, read_records
 from ldmnet.records.snapshots import Snapshots, read_snapshots
-from ldmnet.records.tables import TUNED, rank, with_the_last_settings
-from ldmnet.records.userruns import read_run
+from ldmnet.records.tables import TUNED, rank
+from ldmnet.runs.run import read_run
 
 Kind = Literal["paper", "comparison", "training"]
-NEEDED: dict[Kind, tuple[str, ...]] = {
-    "paper": ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper"),
-    "comparison": ("method", "split", "accuracy", "n_train", "n_test", "settings"),
-    "training": ("settings", "result"),
-}
 KINDS = "the folder of a run, or a file of records (*.jsonl)"
 TRACE_FILES = ("history.jsonl", "updates.jsonl")
 
@@ -39,7 +32,7 @@ class Run:
         source: the name of the file or folder that it was read from.
         method: the method's name, or a study's variation.
         seed: or the number of the split.
-        record: its line of a file of records, or its run.json.
+        record: its record as one flat dictionary.
         history: one dictionary an epoch: loss and, where known, penalty, accuracy and validation.
         updates: one dictionary an update of the regulariser, where they were kept.
         snapshots: the features at some epochs, where they were kept.
@@ -49,7 +42,7 @@ class Run:
     source: str
     method: str
     seed: int
-    record: Record
+    record: dict[str, Any]
     history: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
     snapshots: Snapshots | None = None
@@ -57,8 +50,11 @@ class Run:
     @property
     def key(self) -> tuple[Any, ...]:
         """The same for one run that is found in two places."""
-        name = self.record.get("hash") or self.record.get("key")
-        return (self.record.get("table"), self.method, name) if name else (id(self),)
+        return self.record["table"], self.method, self.record["hash"], self.record["data"], self._folder()
+
+    def _folder(self) -> str:
+        """Runs of `train` are told apart by their folders, too."""
+        return self.source if self.kind == "training" else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +100,16 @@ def collect(paths: Iterable[Path]) -> list[Run]:
     for path in paths:
         for run in _runs_of(path):
             runs[run.key] = _joined(runs[run.key], run) if run.key in runs else run
-    return list(runs.values())
+    chosen = [run for run in runs.values() if run.record["chosen"]]
+    if not chosen:
+        raise DataError("none of these runs is in a table: they were only tried, or others have replaced them.")
+    return chosen
 
 
 def _joined(first: Run, again: Run) -> Run:
-    """One run that was found twice, as a record and in its own folder: the last record, and what either kept."""
+    """One run that was found twice, as a record and in its own folder: the first record, and what either kept."""
     return Run(
-        first.kind, first.source, first.method, first.seed, again.record,
+        first.kind, first.source, first.method, first.seed, first.record,
         max(again.history, first.history, key=lambda epochs: len(epochs[0]) if epochs else 0),
         again.updates or first.updates,
         again.snapshots or first.snapshots,
@@ -125,24 +124,16 @@ def _runs_of(path: Path) -> list[Run]:
             raise DataError(f"{path} is not a file of records. Name {KINDS}.")
         return _of_records(path)
     if (path / "run.json").exists():
-        return [_of_training(path)]
-    if (path / "record.json").exists():
-        return [_of_folder(path)]
+        return _of_folder(path)
     files = [file for file in sorted(path.glob("*.jsonl")) if file.name not in TRACE_FILES]
-    inside = sorted((part for part in path.iterdir() if part.is_dir() and _is_run(part)), key=_when)
+    inside = sorted(part for part in path.iterdir() if part.is_dir() and _is_run(part))
     if not files and not inside:
         raise DataError(f"{path} holds no runs. Name {KINDS}.")
     return [run for part in (*files, *inside) for run in _runs_of(part)]
 
 
-def _when(folder: Path) -> tuple[float, str]:
-    """When a folder of `reproduce` was finished, so that the last of several runs counts; else by name."""
-    record = folder / "record.json"
-    return record.stat().st_mtime if record.exists() else 0.0, folder.name
-
-
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("run.json", "record.json", "records.jsonl"))
+    return any((folder / name).exists() for name in ("run.json", "records.jsonl"))
 
 
 def _of_records(path: Path) -> list[Run]:
@@ -151,69 +142,19 @@ def _of_records(path: Path) -> list[Run]:
     if not records:
         raise DataError(f"{path} holds no records.")
     name = path.parent.name if path.name == "records.jsonl" else path.name
-    runs = []
-    for number, record in enumerate(records, 1):
-        kind: Kind = "comparison" if "split" in record else "paper"
-        _check(record, kind, f"{path}, line {number},")
-        trace = path.parent / "traces" / str(record.get("hash") or record.get("key"))
-        seed = record["seed"] if kind == "paper" else record.get("settings", {}).get("seed", record["split"])
-        runs.append(_traced(Run(kind, name or str(path), record["method"], seed, record), trace))
-    return runs
+    return [_traced(_run(record, name or str(path)), path.parent / "runs" / record.hash) for record in records]
 
 
-def _of_folder(folder: Path) -> Run:
-    """A folder of `reproduce`: one record, and its trace beside it."""
-    path = folder / "record.json"
-    record = _json(path)
-    _check(record, "paper", str(path))
-    return _traced(Run("paper", folder.resolve().parent.name, record["method"], record["seed"], record), folder)
+def _run(record: Record, source: str) -> Run:
+    kind: Kind = "training" if record.table == "training" else "comparison" if record.table == "comparison" else "paper"
+    return Run(kind, source, record.method, record.seed, record.to_json())
 
 
-def _of_training(folder: Path) -> Run:
-    """A folder of `train`."""
-    record = read_run(folder)
-    _check(record, "training", str(folder / "run.json"))
-    settings = record["settings"]
-    run = Run("training", folder.resolve().name, str(settings.get("method")), settings.get("seed", 0), record)
-    return _traced(run, folder)
-
-
-def _json(path: Path) -> Record:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not a record: {error}.") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path} is not a record: not an object.")
-    return record
-
-
-def _check(record: Record, kind: Kind, where: str) -> None:
-    """Refuse a record that this version cannot show."""
-    missing = [name for name in NEEDED[kind] if name not in record]
-    if missing:
-        theirs = (record.get("versions") or {}).get("ldmnet") if isinstance(record.get("versions"), dict) else None
-        by = f" (it was written by ldmnet {theirs})" if theirs and theirs != ldmnet.__version__ else ""
-        raise DataError(f"{where} is not a record that ldmnet {ldmnet.__version__} reads{by}: it lacks {missing[0]}.")
-    wrong = [
-        name
-        for name, good in (
-            ("method", lambda v: isinstance(v, str)),
-            ("accuracy", lambda v: _is_number(v) or v is None),  # it diverged
-            ("seed", _is_number),
-            ("split", _is_number),
-            ("loss_curve", lambda v: isinstance(v, list) and all(map(_is_number, v))),
-            ("settings", lambda v: isinstance(v, dict)),
-            ("result", lambda v: v is None or isinstance(v, dict)),
-        )
-        if name in record and not good(record[name])
-    ]
-    if wrong:
-        raise DataError(f"{where} is not a record: its {wrong[0]} is {str(record[wrong[0]])[:40]!r}.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _of_folder(folder: Path) -> list[Run]:
+    """One run's own folder; of those that are not finished, only what `train` wrote is shown."""
+    record, here = read_run(folder), folder.resolve()
+    source = here.name if record.table == "training" else here.parent.name
+    return [_traced(_run(record, source), folder)] if record.finished or record.table == "training" else []
 
 
 def _traced(run: Run, folder: Path) -> Run:
@@ -232,7 +173,7 @@ def _traced(run: Run, folder: Path) -> Run:
 def _lines(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    lines = read_records([path])
+    lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         missing = [name for name in needed if name not in line]
         if missing:
@@ -278,7 +219,7 @@ def group_key(run: Run) -> tuple[Any, ...]:
         return run.kind, run.source, run.record["table"], run.record["per_class"]
     if run.kind == "training":
         return run.kind, run.record.get("data")
-    return run.kind, run.source, run.record.get("data"), run.record.get("network"), *_shared_settings(run).items()
+    return run.kind, run.source, run.record.get("data"), *_shared_settings(run).items()
 
 
 def _group(runs: list[Run]) -> Group:
@@ -299,9 +240,7 @@ def _by_method(runs: list[Run]) -> Iterator[Series]:
     for run in runs:
         found.setdefault(run.method, []).append(run)
     for method in sorted(found, key=lambda name: rank(name)[0]):
-        kept = {id(record) for record in with_the_last_settings([run.record for run in found[method]])}
-        by_seed = {run.seed: run for run in found[method] if id(run.record) in kept}  # the last time of each
-        yield Series(title_of(method), list(by_seed.values()))
+        yield Series(title_of(method), list({run.seed: run for run in found[method]}.values()))
 
 
 def title_of(method: str) -> str:

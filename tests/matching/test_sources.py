@@ -1,20 +1,16 @@
 """Tables of samples in two modalities: users' files, Extended Yale B, CUFS and digits seen by two sensors."""
 
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-from ldmnet.data.faces import load_match_table, read_match_npz, save_match_npz, two_sensor_digits
-from ldmnet.data.modalities import MatchTable, standardised, two_modalities
-from ldmnet.errors import DataError, InputError
-from words import exactly
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
 from made_up import yaleb_file
+
+from ldmnet.errors import DataError, InputError
+from ldmnet.matching.sources import load_match_table, read_match_npz, save_match_npz, two_sensor_digits
+from ldmnet.matching.table import MatchTable, standardised, two_modalities
+from words import exactly
 
 REAL = os.environ.get("LDMNET_DATA")
 needs_real = pytest.mark.skipif(not REAL, reason="LDMNET_DATA is not set: the real faces are not here")
@@ -195,7 +191,7 @@ def test_names_and_places_are_said(monkeypatch):
         load_match_table("lfw")
     words = (
         "yaleb is for research use and cannot be downloaded here. Put yaleb_96x84.npz in a folder faces and name the "
-        "folder above it with --data-dir or LDMNET_DATA."
+        "folder above it, or set LDMNET_DATA to it."
     )
     with pytest.raises(DataError, match=exactly(words)):
         load_match_table("yaleb")
