@@ -50,7 +50,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/rough.py
-	$(BIN)/python benchmarks/memory.py
 
 # the site, in site/; `mkdocs serve` shows it while you write
 docs: $(VENV)/.docs

@@ -199,7 +199,7 @@ def contents(folder):
 
 
 def test_every_command_is_tried():
-    assert {words[0] for words, _ in FAULTS} == set(main.commands) - {"completion"}
+    assert {words[0] for words, _ in FAULTS} == set(main.commands)
 
 
 def test_images_that_cannot_be_read_are_named_counted_and_left_out(given, tmp_path, monkeypatch):
@@ -227,13 +227,13 @@ def test_a_search_that_is_none_is_refused(given, tmp_path, monkeypatch):
     (tmp_path / "study.db").write_text("not a data base at all")
     result = invoke("tune", "photos", *QUICK, "--output", str(tmp_path))
     assert result.exit_code == 2
-    assert result.output.endswith("study.db is not a search that can be gone on with. Choose another --output.\n")
+    assert result.output.endswith("study.db is not a search that can be resumed. Choose another folder. (--output)\n")
 
 
 def test_a_checkpoint_that_is_none_is_refused(given, tmp_path, monkeypatch):
     monkeypatch.chdir(given)
     saved = json.loads(Path("run/run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**saved, "result": None}))
+    (tmp_path / "run.json").write_text(json.dumps({**saved, "finished": False}))
     (tmp_path / "checkpoint.pt").write_text("no")
     result = invoke("train", "photos", *QUICK, "--output", str(tmp_path))
     assert result.exit_code == 2

@@ -71,7 +71,7 @@ def test_the_package_runs_as_a_module():
 def test_our_errors_are_sentences():
     result = invoke("reproduce", "mnist", "--per-class", "60")
     assert result.exit_code == 2
-    assert result.output.startswith("Error: mnist has no row for [60] images a class.")
+    assert result.output.startswith("Error: mnist has no row for [60] images per class.")
     assert "Traceback" not in result.output
     assert "--per-class takes whole numbers, got 5x." in invoke("reproduce", "mnist", "--per-class", "5x").output
 

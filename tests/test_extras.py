@@ -74,10 +74,12 @@ def said(tmp_path_factory):
         "accuracy": 90.0,
         "n_test": 9,
         "n_train": 500,
+        "hash": "h",
+        "settings": {},
     }
-    record = {**row, "selection": "printed", "paper": None, "train_loss": 0.1, "test_loss": 0.2}
+    record = {**row, "selection": "printed", "paper": None, "train_loss": 0.1, "test_loss": 0.2, "format": 1}
     (folder / "results" / "mnist.jsonl").write_text(json.dumps(record) + "\n")
-    commands = ["train table.csv --epochs 4", "predict run table.csv", "table mnist", "export run", *COMMANDS]
+    commands = ["train table.csv --epochs 4", "predict run table.csv", "table mnist", *COMMANDS]
     words = [sys.executable, "-c", BARE, json.dumps(commands), json.dumps(list(EXTRAS))]
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -85,9 +87,7 @@ def said(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "command", ["train table.csv --epochs 4", "predict run table.csv", "table mnist", "export run"]
-)
+@pytest.mark.parametrize("command", ["train table.csv --epochs 4", "predict run table.csv", "table mnist"])
 def test_the_core_needs_no_extra(said, command):
     code, output = said[command]
     assert code == 0, output

@@ -22,6 +22,7 @@ ORDER = [
     "pim",
     "updates",
     "settings",
+    "seen",
     "strength",
     "regularizer",
     "dimension",

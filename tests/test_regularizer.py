@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clouds import cloud, uneven_groups
-from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError, updates
+from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError
 from ldmnet.graph.neighbors import AUTO_FROM
 from ldmnet.pim import grouped
 from reference import ReferenceLDMNet
@@ -622,17 +622,6 @@ def test_a_step_inside_autocast_is_the_same_as_outside():
 def test_the_solve_is_as_exact_as_the_graph_unless_told(n, options, tol):
     regularizer = ManifoldRegularizer(torch.zeros(n, 1), mu=1, lambda_tilde=1, **options)
     assert regularizer.tol == tol
-
-
-def test_the_log_of_many_samples_is_about_the_first_groups(monkeypatch):
-    x, y = cloud(90, 5), torch.arange(90) % 3
-    whole = ManifoldRegularizer(x, y, mu=1.0, lambda_tilde=5.0)
-    first = ManifoldRegularizer(x[y < 2], y[y < 2], mu=1.0, lambda_tilde=5.0)
-    expected = first.step(cloud(90, 4, seed=1)[y < 2])
-    monkeypatch.setattr(updates, "LOGGED_ROWS", 31)  # the first group has 30
-    found = whole.step(cloud(90, 4, seed=1))
-    assert (found.energy, found.move) == pytest.approx((expected.energy, expected.move))
-    assert whole.step(cloud(90, 4, seed=2)).dual == pytest.approx(float(whole.Z.norm()))
 
 
 def test_a_penalty_that_is_looked_at_does_not_spoil_the_next_gradient():

@@ -119,7 +119,7 @@ def test_at_full_strength_it_is_the_papers_penalty_with_the_numbers_it_reports()
         expected = reference.penalty_gradient(near, index)
         np.testing.assert_allclose(batch.grad.numpy(), expected, rtol=1e-8, atol=1e-12)
         regularizer._pull._seen = None  # the level stays
-        regularizer._visits = None
+        regularizer._seen = None
 
 
 def test_a_wider_batch_is_measured_by_its_own_spread():
@@ -552,7 +552,7 @@ def test_a_state_resumes_bit_for_bit(dtype, groups, before, cut, options):
     for name in ("mu", "updates", "level", "spread", "widest", "within"):
         assert getattr(again._pull, name) == getattr(straight._pull, name)
     if before:
-        assert torch.equal(again._visits, straight._visits)
+        assert torch.equal(again._seen.visits, straight._seen.visits)
     for ours, theirs in zip(rest(again), rest(straight), strict=True):
         assert torch.equal(ours, theirs)
     assert [u.strength for u in again.log] == [u.strength for u in straight.log]

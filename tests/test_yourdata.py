@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from scipy.stats import ttest_rel
 
 from ldmnet.cli import main
-from ldmnet.data.userdata import Standardize, read_samples, share_split
+from ldmnet.data.userdata import read_samples, share_split
 from ldmnet.errors import BadEndWarning
 from ldmnet.locks import owned
 from ldmnet.records import Record
@@ -29,6 +29,7 @@ from ldmnet.runs.run import Watch
 from ldmnet.runs.samples import SamplesTask, UserSettings
 from ldmnet.runs.trained import load_run
 from ldmnet.strength import COUPLING, STRENGTH
+from ldmnet.training.standardize import Standardize
 
 CLASSES = ["<script>", "[red]", "plain"]
 SAVE = "Save it with np.savez(path, x=x, y=y)."
@@ -999,7 +1000,7 @@ def test_every_run_of_a_search_is_recorded_as_tried(table, tmp_path):
     assert [(r["table"], r["selection"], r["chosen"]) for r in records] == [("search", "tried", False)] * 2
 
 
-def test_exported_files_answer_like_the_run(table, tmp_path):
+def test_an_exported_file_answers_like_the_run(table, tmp_path):
     run = tmp_path / "run"
     done("train", table, "--label", "species", *QUICK, "--output", run)
     loaded = load_run(run)
@@ -1007,8 +1008,8 @@ def test_exported_files_answer_like_the_run(table, tmp_path):
     wanted = loaded.model(loaded.standardize(samples.x)).softmax(1).detach()
     onnxruntime = pytest.importorskip("onnxruntime", reason="needed to run the ONNX file")
     pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
-    done("export", run, "--output", tmp_path / "trees.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
+    assert done("export", run).output == f"written to {run / 'model.onnx'}\n"
+    session = onnxruntime.InferenceSession(run / "model.onnx")
     (found,) = session.run(["probabilities"], {"samples": samples.x.float().numpy()})
     np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
 

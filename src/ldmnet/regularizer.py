@@ -17,22 +17,22 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
-from ldmnet.graph.neighbors import NeighborSearch, checked_points
+from ldmnet.graph.neighbors import NeighborSearch
+from ldmnet.graph.points import at_least_single, checked_points, count_samples, flat_points
 from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
+from ldmnet.seen import Seen
 from ldmnet.settings import ManifoldSettings
 from ldmnet.strength import Pull
 from ldmnet.updates import Update, describe
@@ -72,8 +72,8 @@ class ManifoldRegularizer:
         **options: Any,
     ) -> None:
         self.settings = ManifoldSettings.named(options if settings is None else vars(settings) | options)
-        self.inputs = None if inputs is None else _flat(inputs)
-        n = _length(inputs=inputs, groups=groups)
+        self.inputs = None if inputs is None else flat_points(inputs)
+        n = count_samples(inputs=inputs, groups=groups)
         device = torch.device("cpu") if self.inputs is None else self.inputs.device
         self.groups = None if n is None else checked_groups(groups, n, device)
         if self.groups is not None and bool((self.groups == UNLABELLED).all()):
@@ -85,18 +85,13 @@ class ManifoldRegularizer:
         # each (m, d_feat), with the rows sorted by group, as the graph and the solve want them
         self._target: Tensor | None = None
         self._Z: Tensor | None = None
-        self._running: Tensor | None = None  # what penalty saw last, NaN where it saw nothing
-        self._visits: Tensor | None = None  # (m,) how often penalty saw each sample since the last step
+        self._seen: Seen | None = None
         self._warned: set[str] = set()
         if self.inputs is not None:
             self._settle(len(self.inputs), self.inputs.device)
 
     def __repr__(self) -> str:
-        given = ", ".join(
-            f"{field.name}={getattr(self.settings, field.name)!r}"
-            for field in fields(self.settings)
-            if getattr(self.settings, field.name) != field.default
-        )
+        given = ", ".join(f"{name}={value!r}" for name, value in self.settings.given().items())
         n = "any number of" if self.groups is None else str(len(self.groups))
         on = "features" if self.inputs is None or not self.settings.input_scale else "inputs and features"
         state = f"{len(self.log)} updates" + (f", mu {self.mu:.3g}" if self.mu else "")
@@ -159,7 +154,7 @@ class ManifoldRegularizer:
     @property
     def needs_sweep(self) -> bool:
         """Whether the next `step` must be given features."""
-        return self._running is None or bool(self._running.isnan().any())
+        return self._seen is None or not self._seen.complete
 
     @torch.no_grad()
     def step(self, features: Tensor | None = None) -> Update:
@@ -173,7 +168,7 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         started = time.perf_counter()
-        f = self._seen() if features is None else self._sorted(features)
+        f = self._remembered() if features is None else self._sorted(features)
         with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
             update = self._step(f)
         update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
@@ -204,14 +199,12 @@ class ManifoldRegularizer:
             target = solution.value.add_(Z)  # in place: no second array of this size
         solved = time.perf_counter()
         self._target, self._Z = target, Z
-        if settings.features == "running":
-            self._running = torch.full_like(f, torch.nan)
         seconds = {"graph": built - started, "solve": solved - built}
-        update = describe(f, Z, target, solution, system, seconds, search.recall, groups.starts)
+        update = describe(f, Z, target, solution, system, seconds, search.recall)
         update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current, penalty=penalty)
         self.log.append(update)
-        visits, self._visits = self._visits, torch.zeros(len(f), dtype=torch.int32, device=f.device)
-        self._report(solution, visits)
+        seen, self._seen = self._seen, Seen.nothing(f, keep_features=settings.features == "running")
+        self._report(solution, seen)
         return update
 
     def penalty(self, features: Tensor, index: Tensor) -> Tensor:
@@ -237,39 +230,26 @@ class ManifoldRegularizer:
                 f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
                 f"{target.shape[1]} features each: expected {(len(index), target.shape[1])}."
             )
-        rank, size = self._groups.rank, len(index)
-        if size == 0:
+        if len(index) == 0:
             return features.sum()
-        try:
-            rows = rank.index_select(0, index.to(target.device, torch.int64))
-        except (IndexError, RuntimeError) as error:
-            raise _index_error(index, len(rank)) from error
-        if len(rank) > len(target):  # some samples are in no group
+        rows = self._groups.rows(index)
+        if len(self._groups.rank) > len(target):  # some samples are in no group
             grouped = rows >= 0
             rows, features = rows[grouped], features[grouped.to(features.device)]
             if len(rows) == 0:
                 return features.sum()
-        if self._running is not None:
-            self._running[rows] = features.detach().to(target)
-        if self._visits is not None:
-            self._visits.index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
+        if self._seen is not None:
+            self._seen.add(rows, features)
         wanted = target.index_select(0, rows).to(features.device)
-        if not self._pull.absolute:
-            features = features.to(target.dtype)
-            distances = (features - wanted).square().sum(1)
-            spread = features.detach().var(0, correction=0).sum()
-            self._pull.see(distances.sum(), spread, len(rows))
-            return self._pull.penalty(distances, size, spread)
-        distance = F.mse_loss(features.to(target.dtype), wanted, reduction="sum")  # summed: |f - Z - alpha|^2
-        self._pull.see(distance, distance.detach(), len(rows))
-        return distance * _scalar(self.mu / (2 * size), distance.dtype, distance.device)  # eqs. (9), (10)
+        return self._pull.penalty(features, wanted, len(index))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to resume: target and Z, the clock, and what they belong to."""
-        kept = {"target": self._target, "Z": self._Z, "running": self._running}
+        running, visits = (None, None) if self._seen is None else (self._seen.features, self._seen.visits)
+        kept = {"target": self._target, "Z": self._Z, "running": running}
         return {
             **{name: None if value is None else self._groups.scatter(value) for name, value in kept.items()},
-            "visits": None if self._visits is None else self._groups.scatter(self._visits, 0),
+            "visits": None if visits is None else self._groups.scatter(visits, 0),
             "pull": self._pull.state(),
             "search": {} if self._parts is None else self._parts[1].state(),
             "steps": [asdict(update) for update in self.log],
@@ -303,29 +283,24 @@ class ManifoldRegularizer:
             self._settle(len(state["target"]), state["target"].device)
         if self._parts is not None:
             groups, search = self._parts
-            self._target, self._Z, self._running, self._visits = (
+            self._target, self._Z, running, visits = (
                 None if state[key] is None else groups.gather(state[key].to(groups.order.device))
                 for key in ("target", "Z", "running", "visits")
             )
+            self._seen = None if visits is None else Seen(visits, running)
             search.load(state["search"])
         self._pull.load(state["pull"], self._target)
         self.log = log
 
-    def _seen(self) -> Tensor:
+    def _remembered(self) -> Tensor:
         """The features that `penalty` saw since the last step, if it saw them all."""
-        if self._running is None:
+        if self._seen is None:
             raise StateError("step() was called without features: pass them (see ldmnet.sweep) at the first step.")
-        unseen = int(self._running.isnan().any(1).sum())
-        if unseen:
-            raise StateError(
-                f"step() was called without features, but penalty() has not seen {unseen} of the {len(self._running)} "
-                "samples since the last step. Pass the features, or run a whole epoch first."
-            )
-        return checked_points(self._running, "features")
+        return checked_points(self._seen.features_of_all(), "features")
 
     def _sorted(self, features: Tensor) -> Tensor:
         """The features of all samples, checked, sorted by group, on the device of the inputs, or on their own."""
-        f = checked_points(_at_least_single(features), "features")
+        f = checked_points(at_least_single(features), "features")
         if self.groups is not None and len(f) != len(self.groups):
             raise InputError(
                 f"features has {len(f)} rows but the regularizer was built for {len(self.groups)} samples. Pass the "
@@ -340,7 +315,7 @@ class ManifoldRegularizer:
             self._settle(len(f), f.device)
         return self._groups.gather(f.to(self._groups.order.device))
 
-    def _report(self, solution: Solution, visits: Tensor | None) -> None:
+    def _report(self, solution: Solution, seen: Seen | None) -> None:
         """Warn once about each status that is not CONVERGED, about the brake, and about samples left out."""
         if solution.status is not Status.CONVERGED:
             counted = f" in {solution.negative_curvature} columns" if solution.negative_curvature else ""
@@ -352,16 +327,8 @@ class ManifoldRegularizer:
             )
         if self._pull.braked:
             self._warn("brake", self._pull.braked)
-        if visits is not None and "visits" not in self._warned:
-            low, high = (int(value) for value in torch.aminmax(visits))
-            if low < high:
-                self._warn(
-                    "visits",
-                    f"since the last step penalty() saw some samples {high} times and others {low} times "
-                    f"({int((visits == 0).sum())} of {len(visits)} never). Is drop_last=True, or does index count "
-                    "another data set (write IndexedDataset(Subset(...)), not Subset(IndexedDataset(...)))? "
-                    "Shown once.",
-                )
+        if seen is not None and "visits" not in self._warned and (words := seen.left_out()):
+            self._warn("visits", words)
 
     def _warn(self, kind: str, words: str) -> None:
         if kind not in self._warned:
@@ -379,40 +346,3 @@ class ManifoldRegularizer:
         if value is None:
             raise StateError(f"{name} is not there yet: call step(features) once before the first epoch.")
         return value
-
-
-@lru_cache(maxsize=16)
-def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number as a tensor, kept: to make one takes as long as a batch's distances."""
-    with torch.inference_mode(False):  # or a penalty that is only looked at would spoil the next one's gradient
-        return torch.tensor(value, dtype=dtype, device=device)
-
-
-def _index_error(index: Tensor, n: int) -> InputError:
-    low, high = int(index.min()), int(index.max())
-    return InputError(f"index holds {low if low < 0 else high} but the training set has samples 0 to {n - 1}.")
-
-
-def _length(**parts: Any) -> int | None:
-    """How many samples there are, as far as what is given tells."""
-    for name, part in parts.items():
-        if part is not None:
-            try:
-                return len(part)
-            except TypeError as error:
-                raise InputError(f"{name} must be one entry per sample, got {part!r}.") from error
-    return None
-
-
-def _flat(inputs: Any) -> Tensor:
-    """Inputs as rows of floating-point numbers, checked."""
-    inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-    if inputs.ndim < 2:
-        raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
-    return checked_points(_at_least_single(inputs).flatten(1), "inputs")
-
-
-def _at_least_single(values: Tensor) -> Tensor:
-    """Half precision becomes float32: distances and the solve need the digits."""
-    half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
-    return values.float() if half else values

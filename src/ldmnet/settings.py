@@ -105,6 +105,11 @@ class ManifoldSettings:
             missing = "lambda_tilde" if paper[0] == "mu" else "mu"
             raise InputError(f"{paper[0]} was given without {missing}: they go together. Without both, none is needed.")
 
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
+
     @classmethod
     def named(cls, options: Mapping[str, Any]) -> ManifoldSettings:
         """Settings from options by name; a name that is none of them is an error that offers the nearest."""

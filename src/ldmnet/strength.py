@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ldmnet.graph.groups import Groups
 from ldmnet.settings import ManifoldSettings
@@ -143,20 +145,28 @@ class Pull:
                 "`strength` in the log of every update), lower the learning rate or the strength."
             )
 
-    def penalty(self, distance: Tensor, size: int, spread: Tensor) -> Tensor:
-        """The penalty of a batch of `size` samples.
+    def penalty(self, features: Tensor, target: Tensor, size: int) -> Tensor:
+        """The penalty of a batch.
 
         Args:
-            distance: |f - target|^2 of those that are pulled, with gradient.
-            size: how many samples the batch has.
-            spread: the mean of |f - mean f|^2 in the batch: features may have grown since the update.
+            features: (b, d_feat) of the samples that are pulled, with gradient.
+            target: (b, d_feat) where to.
+            size: how many samples the batch has, pulled or not.
         """
+        features = features.to(target.dtype)
+        if self.absolute:
+            distance = F.mse_loss(features, target, reduction="sum")  # summed: |f - Z - alpha|^2
+            self._see(distance, distance.detach(), len(features))
+            return distance * _scalar(self.mu / (2 * size), distance.dtype, distance.device)  # eqs. (9), (10)
+        distances = (features - target).square().sum(1)
+        spread = features.detach().var(0, correction=0).sum()  # features may have grown since the update
+        self._see(distances.sum(), spread, len(features))
         if self.mu == 0:
-            return 0 * distance.sum()
-        unit = torch.maximum(spread.clamp(min=self.strength * self.level / self.mu), distance.detach() / REACH**2)
-        return (distance / unit).sum() * (self.strength * self.level / (2 * size))
+            return 0 * distances.sum()
+        unit = torch.maximum(spread.clamp(min=self.strength * self.level / self.mu), distances.detach() / REACH**2)
+        return (distances / unit).sum() * (self.strength * self.level / (2 * size))
 
-    def see(self, distance: Tensor, spread: Tensor, count: int) -> None:
+    def _see(self, distance: Tensor, spread: Tensor, count: int) -> None:
         """Remember the sum of |f - target|^2 over `count` samples, and their spread."""
         seen = torch.stack([distance.detach(), spread * count])
         self._seen = seen if self._seen is None else self._seen.to(seen.device) + seen
@@ -173,6 +183,13 @@ class Pull:
             setattr(self, name, type(getattr(self, name))(state[name]))
         self._count = int(state["count"])
         self._seen = None if state["seen"] is None or like is None else like.new_tensor(state["seen"])
+
+
+@lru_cache(maxsize=16)
+def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number as a tensor, kept: to make one takes as long as a batch's distances."""
+    with torch.inference_mode(False):  # or a penalty that is only looked at would spoil the next one's gradient
+        return torch.tensor(value, dtype=dtype, device=device)
 
 
 def _centred(f: Tensor) -> Tensor:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ldmnet.pim.solve import Solution
+from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
 
-LOGGED_ROWS = 2**17  # the log is about the first groups with so many rows together
-LOGGED_BLOCKS, BLOCK = 4, 4  # of feature columns: side by side, so that the rest need not be read from memory
+# Columns that the log is about, in blocks side by side so that the rest need not be read from memory. For 54,000
+# samples of 500 features the log takes 0.04 s, on all columns 1.04 s, where the solve takes 0.37 s (one thread).
+LOGGED_BLOCKS, BLOCK = 4, 4
+
+SCALARS = ("penalty", "strength", "mu", "lambda_tilde", "move", "dual", "energy", "residual", "solver_steps", "recall")
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,9 @@ class Update:
         solver_steps: products with the matrix.
         residual: the largest relative residual over the columns.
         negative_curvature: columns that stopped at negative curvature.
-        move: |alpha - f| over |f - mean f|, on 16 of the feature columns, four evenly spaced blocks of four, and where
-            there are more than 131,072 samples on the first groups that have so many.
+        move: |alpha - f| over |f - mean f|, on 16 of the feature columns, four evenly spaced blocks of four.
         dual: |Z|.
-        energy: Dirichlet energy of alpha over that of f, on the same columns and samples.
+        energy: Dirichlet energy of alpha over that of f, on the same columns.
         seconds: by phase: graph, solve, other (Z, v, copies, this log).
         recall: the share of the true neighbours in the graph, on a sample; 1 where the search is exact.
         mu: the weight of the penalty until the next update.
@@ -50,6 +51,16 @@ class Update:
     strength: float | None = None
     penalty: float | None = None
 
+    def scalars(self) -> dict[str, float]:
+        """The numbers by name, as `ldmnet/mu`, for loggers.
+
+        `ldmnet/status` is 0 where the solve converged, 1 at the step limit, 2 at negative curvature; `ldmnet/seconds`
+        is the whole update's. What is None is left out: the first update has no penalty yet.
+        """
+        numbers = {name: getattr(self, name) for name in SCALARS}
+        numbers |= {"status": list(Status.__members__).index(self.status), "seconds": sum(self.seconds.values())}
+        return {f"ldmnet/{name}": float(value) for name, value in numbers.items() if value is not None}
+
 
 def describe(
     f: Tensor,
@@ -59,19 +70,16 @@ def describe(
     system: PointIntegralSystem | None,
     seconds: dict[str, float],
     recall: float = 1.0,
-    starts: Sequence[int] = (0,),
 ) -> Update:
     """The log entry of an update from features f and dual Z to target = alpha + Z.
 
-    `system` is None for the control; `starts` says where each group's rows begin.
+    `system` is None for the control.
     """
-    rows = next((start for start in starts if start >= LOGGED_ROWS), len(f))
-    before, after = _logged(f[:rows]), _logged(target[:rows]) - _logged(Z[:rows])
+    before, after = _logged(f), _logged(target) - _logged(Z)
     spread = float(torch.linalg.vector_norm(before - before.mean(0)))
     energy = 1.0
     if system is not None:
-        part = system if rows == len(f) else system.block(0, rows)
-        now, then = part.dirichlet_energies(after, before)
+        now, then = system.dirichlet_energies(after, before)
         energy = now / max(then, torch.finfo(f.dtype).tiny)
     return Update(
         status=solution.status.name,

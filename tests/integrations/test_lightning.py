@@ -20,7 +20,6 @@ from lightning.pytorch import LightningModule, Trainer
 
 from ldmnet import ManifoldRegularizer
 from ldmnet.integrations.lightning import ManifoldCallback
-from ldmnet.integrations.updating import update_scalars
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -315,7 +314,7 @@ def test_the_penalty_and_every_update_are_logged(tmp_path):
     assert len(logged["ldmnet/penalty"]) == 4  # the mean of every epoch
     assert all(value > 0 for value in logged["ldmnet/penalty"])
     assert logged["ldmnet/move"] == pytest.approx([update.move for update in ours.regularizer.log])
-    wanted = update_scalars(ours.regularizer.log[-1])
+    wanted = ours.regularizer.log[-1].scalars()
     wanted.pop("ldmnet/penalty", None)
     for name, value in wanted.items():
         assert trainer.callback_metrics[name].item() == pytest.approx(value), name

@@ -1,5 +1,6 @@
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -286,3 +287,14 @@ def test_a_training_that_ended_badly_warns(wine):
 def test_bad_strengths(wine, options, words):
     with pytest.raises(InputError, match=exactly(words)):
         small(**options).fit(*wine)
+
+
+def test_arrays_that_cannot_be_written_are_read_without_a_warning():
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
+    x[:, 0] += 3 * y
+    fitted = LDMClassifier(epochs=5, coupling=math.inf, random_state=0).fit(x, y)
+    wanted = fitted.predict_proba(x)
+    x.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(fitted.predict_proba(x), wanted)

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import ManifoldRegularizer, TrainSettings, fit
-from ldmnet.integrations.updating import SCALARS, update_scalars
+from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit
 from ldmnet.networks import initialize, mlp
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
@@ -46,11 +45,16 @@ def test_nothing_written_makes_no_folder(tmp_path):
     assert not (tmp_path / "logs").exists()
 
 
-def test_an_updates_numbers_by_name():
-    update = made()[2].step(torch.randn(30, 8))
-    numbers = update_scalars(update)
-    assert set(numbers) <= {f"ldmnet/{name}" for name in (*SCALARS, "seconds")}
-    assert numbers["ldmnet/seconds"] == sum(update.seconds.values())
-    assert numbers["ldmnet/energy"] == update.energy
-    assert all(isinstance(value, float) for value in numbers.values())
-    assert "ldmnet/penalty" not in numbers  # nothing came before the first
+def test_fit_writes_the_numbers_of_every_update(tmp_path):
+    x, y, _ = made()
+    model = mlp(6, 3, (16, 8))
+    initialize(model, "he", 0)
+    with EpochScalars(tmp_path) as scalars:
+        settings = TrainSettings(epochs=5, lr=0.01)
+        result = fit(model, (x, y), method=Method("ldmnet"), settings=settings, on_epoch=scalars)
+    found = written(tmp_path)
+    assert [step for step, _ in found["loss"]] == [0, 1, 2, 3, 4]
+    updates = dict(zip((0, 2, 4), result.regularizer.log, strict=True))
+    for name in updates[2].scalars():
+        wanted = {epoch: update.scalars().get(name) for epoch, update in updates.items()}
+        assert dict(found[name]) == {e: pytest.approx(value) for e, value in wanted.items() if value is not None}, name

@@ -15,7 +15,6 @@ pytest.importorskip("accelerate", reason="the extra transformers is not installe
 from transformers import DistilBertConfig, DistilBertForSequenceClassification, Trainer, TrainingArguments
 
 from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
-from ldmnet.integrations.updating import update_scalars
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
 
@@ -235,7 +234,7 @@ def test_every_update_is_logged(tmp_path):
     logged = [entry for entry in trained.state.log_history if "ldmnet/move" in entry]
     assert [entry["epoch"] for entry in logged] == [0, 2]
     for entry, update in zip(logged, trained.regularizer.log, strict=True):
-        assert {name: entry[name] for name in entry if name.startswith("ldmnet/")} == update_scalars(update)
+        assert {name: entry[name] for name in entry if name.startswith("ldmnet/")} == update.scalars()
 
 
 def test_a_model_of_tokens_needs_no_number(tmp_path):

@@ -52,7 +52,7 @@ def test_mnist_trains_in_bfloat16_from_400_a_class_on():
 
 
 def test_a_size_that_is_not_in_the_table_is_refused():
-    words = "cifar10 has no row for [60] images a class. The rows: [50, 100, 400, 700]."
+    words = "cifar10 has no row for [60] images per class. The rows: [50, 100, 400, 700]."
     with pytest.raises(InputError, match=f"^{re.escape(words)}$"):
         classification_runs("cifar10", [60], PRINTED_ROWS, [0])
 

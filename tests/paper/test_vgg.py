@@ -79,7 +79,7 @@ def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch)
     trained = first.network(tmp_path / first.hash() / "model.safetensors").state_dict()
     assert all(torch.equal(seen[0][name], value) for name, value in trained.items())
     assert not torch.equal(trained["head.weight"], first.network().state_dict()["head.weight"])
-    assert record.settings["start"].data == "digits5k"
+    assert record.settings["start"]["data"] == "digits5k"
 
 
 def test_a_run_without_the_one_before_it_is_refused(digits, tmp_path):

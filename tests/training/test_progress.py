@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 
 from clouds import cloud
-from ldmnet import TrainSettings, fit
+from ldmnet import Method, TrainSettings, fit
 from ldmnet.networks import mlp
 from ldmnet.training.history import Epoch
 from ldmnet.training.progress import EpochBar, EpochLines
@@ -42,6 +42,21 @@ def test_validation_is_told_and_a_penalty_of_nothing_is_not(capsys):
 def test_the_strength_in_force_is_told_beside_the_penalty(capsys):
     EpochLines("ldmnet", 9)(Epoch(0, 0.1, 0.5, 0.25, 0.75, strength=0.0123))
     assert capsys.readouterr().err == "ldmnet: epoch 1/9 loss 0.5000 + 0.2500 (strength 0.012) train 75.0 %\n"
+
+
+def test_every_update_has_a_line(capsys):
+    x, y = cloud(60, 4, seed=0), torch.arange(60) % 2
+    settings = TrainSettings(epochs=40, lr=0.01)
+    result = fit(mlp(4, 2, (8,)), (x, y), method=Method("ldmnet", mu=0.1, lambda_tilde=0.5), settings=settings)
+    lines = [line for line in capsys.readouterr().err.splitlines() if " update: " in line]
+    assert numbers(lines) == list(range(1, 41, 2))
+    last = result.regularizer.log[-1]
+    assert lines[-1] == (
+        f"ldmnet: epoch 39/40 update: mu 0.1, penalty {last.penalty:.3g}, move {last.move:.3g}, energy "
+        f"{last.energy:.3g}, solve CONVERGED, {sum(last.seconds.values()):.2g} s"
+    )
+    assert [epoch.update for epoch in result.history[::2]] == [update.scalars() for update in result.regularizer.log]
+    assert all(epoch.update is None for epoch in result.history[1::2])
 
 
 def test_a_terminal_has_the_bar_and_a_quiet_console_nothing(capsys):

@@ -6,14 +6,12 @@ import click
 
 import ldmnet
 from ldmnet.cli.answers import embed, export, predict
-from ldmnet.cli.completion import completion
 from ldmnet.cli.experiments import demo, reproduce, study
 from ldmnet.cli.match import match
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
 from ldmnet.cli.tables import figure, parts, table
 from ldmnet.cli.yourdata import compare, train, tune
-from ldmnet.training.memory import keep_freed_memory
 
 
 @click.group(
@@ -31,7 +29,6 @@ from ldmnet.training.memory import keep_freed_memory
 @click.version_option(ldmnet.__version__, prog_name="ldmnet")
 def main() -> None:
     """Low-dimensional-manifold regularised neural networks."""
-    keep_freed_memory()
 
 
 COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 characters
@@ -49,7 +46,6 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     tune: "Choose strength and coupling for your data.",
     export: "Write a trained network as an ONNX file.",
     report: "Write one HTML page about runs.",
-    completion: "Print the script that completes words with the tab key.",
 }
 for command, words in COMMANDS.items():
     command.short_help = words

@@ -1,33 +1,13 @@
-"""The command `ldmnet completion`, and what completes the values of options."""
+"""What completes the values of options with the tab key, beside what click completes by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
-from ldmnet.cli.options import examples
-
-SHELLS = ("bash", "zsh", "fish")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-@click.command(
-    epilog=examples(
-        'eval "$(ldmnet completion bash)"       in ~/.bashrc',
-        'eval "$(ldmnet completion zsh)"        in ~/.zshrc, after compinit',
-        "ldmnet completion fish > ~/.config/fish/completions/ldmnet.fish",
-    )
-)
-@click.argument("shell", type=click.Choice(SHELLS))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options and their values with the tab key."""
-    program = ctx.find_root()
-    complete = get_completion_class(shell)
-    assert complete is not None
-    click.echo(complete(program.command, {}, "ldmnet", "_LDMNET_COMPLETE").source())
 
 
 def some_of(names: Callable[[], tuple[str, ...]]) -> Completer:

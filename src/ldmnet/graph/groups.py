@@ -65,6 +65,15 @@ class Groups:
         sums = values.new_zeros(len(sizes), values.shape[1]).index_add_(0, which, values)
         return (sums / sizes[:, None].to(values.dtype))[which]
 
+    def rows(self, index: Tensor) -> Tensor:
+        """The places in sorted order of some rows, (b,) whole numbers; -1 for a row of no group."""
+        try:
+            return self.rank.index_select(0, index.to(self.rank.device, torch.int64))
+        except (IndexError, RuntimeError) as error:
+            low, high, n = int(index.min()), int(index.max()), len(self.rank)
+            wrong = low if low < 0 else high
+            raise InputError(f"index holds {wrong} but the training set has samples 0 to {n - 1}.") from error
+
     def gather(self, values: Tensor) -> Tensor:
         """A copy of rows in the data set's order, in sorted order."""
         return values[self.order]

@@ -19,6 +19,7 @@ from ldmnet.errors import InputError
 from ldmnet.graph.approximate import LISTED, ApproximateSearch
 from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch, squared_lengths
 from ldmnet.graph.groups import Groups, checked_groups
+from ldmnet.graph.points import checked_points
 
 SearchKind = Literal["exact", "auto"]
 AUTO_FROM = 4096  # points in a group: from here on "auto" searches approximately
@@ -285,23 +286,3 @@ def _direct(points: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
         some = slice(start, start + chunk)
         out[some] = (points[g[some], i[some]] - points[g[some], j[some]]).square_().sum(1)
     return out
-
-
-def checked_points(points: Tensor, name: str) -> Tensor:
-    """`points` as an (n, d) floating tensor without gradient, or a sentence that says what is wrong with it."""
-    if not isinstance(points, Tensor):
-        points = torch.as_tensor(points)
-    points = points.detach()
-    if points.ndim != 2 or len(points) == 0:
-        raise InputError(f"{name} must have shape (n, d) with n at least 1, got {tuple(points.shape)}.")
-    if not points.is_floating_point():
-        raise InputError(f"{name} must be floating point, got {points.dtype}. Convert with .float().")
-    if points.numel():
-        low, high = torch.aminmax(points)  # one pass; a NaN anywhere comes through
-        largest = float(torch.maximum(-low, high))
-        if not math.isfinite(largest):
-            bad = int((~torch.isfinite(points)).any(1).sum())
-            raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
-        if largest > 0.01 * (torch.finfo(points.dtype).max / points.shape[1]) ** 0.5:
-            raise InputError(f"{name} has values up to {largest:.1e}: too large for distances in {points.dtype}.")
-    return points

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ldmnet.errors import InputError, missing_extra
-from ldmnet.integrations.updating import step_is_missing, update_scalars
+from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import InOrder, run_on
 from ldmnet.training.features import FeatureTap, named_layer, sweep
@@ -116,8 +116,7 @@ class ManifoldCallback(Callback):
         """Dual step, graph and alpha, every `epochs_per_update` epochs."""
         if step_is_missing(self.regularizer, trainer.current_epoch):
             update = self.regularizer.step(self._swept(trainer, pl_module))
-            numbers = {name: value for name, value in update_scalars(update).items() if name != "ldmnet/penalty"}
-            pl_module.log_dict(numbers)
+            pl_module.log_dict({name: value for name, value in update.scalars().items() if name != "ldmnet/penalty"})
 
     def _swept(self, trainer: Trainer, pl_module: LightningModule) -> Tensor:
         precision, run = trainer.precision_plugin, self.forward or run_on

@@ -30,6 +30,7 @@ from ldmnet.training.methods import Method
 from ldmnet.training.optimizers import Factory as OptimizerFactory
 from ldmnet.training.optimizers import Schedule
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
+from ldmnet.training.standardize import Standardize
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -151,7 +152,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.input_shape_: tuple[int, ...] = samples.shape[1:]
         seed = _seed(self.random_state)
         train, held = self._split(labels, seed)
-        self._statistics = _statistics(samples[train]) if self.standardize else (np.zeros(()), np.ones(()))
+        self._standardize = Standardize.fit(torch.from_numpy(samples[train])) if self.standardize else None
         self.module_ = self._build(seed).to(self.device)
         inputs, codes = self._inputs(samples[train]), torch.from_numpy(labels)
         settings = self._settings(seed, len(train))
@@ -209,9 +210,9 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
 
     def _inputs(self, samples: NDArray[np.float64]) -> Tensor:
         """Standardised, in single precision, where the network is; one grey image gets its channel."""
-        mean, deviation = self._statistics
-        inputs = torch.as_tensor((samples - mean) / deviation, dtype=torch.float32, device=self.device)
-        return inputs.reshape(len(inputs), *self._net_shape())
+        x = torch.tensor(samples)  # a copy: the array may be read-only
+        inputs = x.float() if self._standardize is None else self._standardize(x)
+        return inputs.to(self.device).reshape(len(inputs), *self._net_shape())
 
     def _net_shape(self) -> tuple[int, ...]:
         """A sample's shape as the network sees it: a grey image gets its channel."""
@@ -290,14 +291,6 @@ def _classes(targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         classes = classes[classes != -1]
         return classes, np.where(targets == -1, -1, np.searchsorted(classes, targets))
     return classes, np.searchsorted(classes, targets)
-
-
-def _statistics(samples: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The mean of every entry; the deviation of each column of a table, but one for all pixels of images."""
-    mean = samples.mean(0)
-    deviation = np.sqrt(np.square(samples - mean).mean(axis=0 if samples.ndim == 2 else None))
-    constant = deviation <= 1e-12 * (np.abs(mean) if samples.ndim == 2 else np.abs(mean).max())  # but for rounding
-    return mean, np.where(constant, 1.0, deviation)
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

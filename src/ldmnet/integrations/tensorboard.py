@@ -3,7 +3,7 @@
     with EpochScalars("logs") as scalars:
         fit(model, data, on_epoch=scalars)
 
-In a loop of one's own `scalars.update(regularizer.step(features), epoch)` writes the regulariser's.
+In a loop of one's own `scalars.update(regularizer.step(features), epoch)` writes an update of the regulariser.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 
 from ldmnet.errors import missing_extra
-from ldmnet.integrations.updating import update_scalars
 from ldmnet.training.history import Epoch
 from ldmnet.updates import Update
 
@@ -43,13 +42,13 @@ class EpochScalars:
             self._writer.close()
 
     def __call__(self, epoch: Epoch) -> None:
-        """Write one finished epoch."""
-        numbers = {name: value for name, value in vars(epoch).items() if name != "epoch" and value is not None}
-        self._write(numbers, epoch.epoch)
+        """Write one finished epoch, and the update that came before it."""
+        own = {name: value for name, value in epoch.as_dict().items() if name != "epoch" and value is not None}
+        self._write({**own, **(epoch.update or {})}, epoch.epoch)
 
     def update(self, update: Update, epoch: int) -> None:
         """Write one update of the regulariser, which came before this epoch."""
-        self._write(update_scalars(update), epoch)
+        self._write(update.scalars(), epoch)
 
     def _write(self, numbers: dict[str, float], epoch: int) -> None:
         self._writer = self._writer or SummaryWriter(self._folder)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ldmnet.errors import InputError, StateError, missing_extra
-from ldmnet.integrations.updating import step_is_missing, update_scalars
+from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import INDEX
 from ldmnet.training.features import FeatureTap, named_layer, sweep
@@ -140,7 +140,7 @@ class _Updates(TrainerCallback):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         regularizer: ManifoldRegularizer = self._trainer.regularizer
         if step_is_missing(regularizer, int(state.epoch + 1e-6)):
-            self._trainer.log(update_scalars(regularizer.step(self._trainer.swept_features())))
+            self._trainer.log(regularizer.step(self._trainer.swept_features()).scalars())
 
 
 class _IndexedRows(Dataset[dict[str, Any]]):

@@ -162,7 +162,7 @@ class Watch:
             write_atomically(path, "".join(f"{line}\n" for line in old[: epoch.epoch]))
             self._started = True
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(epoch)) + "\n")
+            file.write(json.dumps(epoch.as_dict()) + "\n")
         if self.on_epoch is not None:
             self.on_epoch(epoch)
 

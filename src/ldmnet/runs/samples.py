@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldmnet.data.userdata import Samples, Standardize, read_samples, share_split
+from ldmnet.data.userdata import Samples, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
 from ldmnet.fingerprints import fingerprint, short_hash
 from ldmnet.integrations.untuned import OWN, STARTS, net_for, untuned_net
@@ -24,6 +24,7 @@ from ldmnet.runs.run import Measured, Watch
 from ldmnet.seeds import derive_seed
 from ldmnet.training.methods import METHODS, Method
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
+from ldmnet.training.standardize import Standardize
 
 TAKES = {  # the numbers of `UserSettings` that each method has
     "none": (),

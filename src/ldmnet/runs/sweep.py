@@ -25,7 +25,6 @@ from ldmnet.records.record import Record, append, read_records
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.runs.run import RECORD, WEIGHTS, Run, Task, execute, read_run
 from ldmnet.training.history import Epoch
-from ldmnet.training.memory import keep_freed_memory
 
 LOOK_AGAIN = 2.0  # seconds, for a run that another process is at
 Key = tuple[str, str, str]
@@ -206,7 +205,6 @@ def _recorded(results: Path) -> dict[Key, Record]:
 def _start(counter: Synchronized[int]) -> None:
     global _epochs_done
     _epochs_done = counter
-    keep_freed_memory()
 
 
 def _count(epoch: Epoch) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ldmnet.data.readers import is_image
-from ldmnet.data.userdata import Samples, Standardize, read_samples
+from ldmnet.data.userdata import Samples, read_samples
 from ldmnet.errors import DataError, LDMNetError, StateError, missing_extra
 from ldmnet.files import written_whole
 from ldmnet.integrations.untuned import STARTS
@@ -20,6 +20,7 @@ from ldmnet.records.record import Record
 from ldmnet.runs.run import RECORD, WEIGHTS, Run, execute, read_run
 from ldmnet.runs.samples import Reading, SamplesTask, UserSettings
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.standardize import Standardize
 
 TABLE = "training"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Epoch:
         val_loss: softmax loss on the validation data, where given.
         val_accuracy: accuracy on the validation data, where given.
         strength: the regulariser's strength in force, without a unit; None without one, and for the paper's numbers.
+        update: the numbers of the regulariser's update before this epoch, see `Update.scalars`; None where there was
+            none. Its seconds differ from run to run, so that it counts in no comparison of epochs.
     """
 
     epoch: int
@@ -29,6 +32,11 @@ class Epoch:
     val_loss: float | None = None
     val_accuracy: float | None = None
     strength: float | None = None
+    update: dict[str, float] | None = field(default=None, compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The epoch for a file: without the update, which has a log of its own."""
+        return {name: value for name, value in vars(self).items() if name != "update"}
 
 
 def best_epoch(history: Sequence[Epoch]) -> int | None:

@@ -38,6 +38,7 @@ from ldmnet.training.samples import (
 )
 from ldmnet.training.settings import TrainSettings, name_of
 from ldmnet.training.state import Run
+from ldmnet.updates import Update
 
 
 @dataclass
@@ -194,9 +195,10 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
     """Algorithm 1: every M epochs the dual step, the graph and alpha; in between SGD with the penalty."""
     while not run.finished:
         run.keep_weights()
+        update = None
         if run.regularizer is not None and run.regularizer.due(run.epoch):
-            _update(run, run.regularizer)  # steps 4, 1 and 2
-        epoch = _descend(run)  # step 3
+            update = _update(run, run.regularizer).scalars()  # steps 4, 1 and 2
+        epoch = replace(_descend(run), update=update)  # step 3
         if not math.isfinite(epoch.loss + epoch.penalty) or not run.weights_are_finite():
             raise divergence(run)
         if validation is not None:
@@ -212,7 +214,7 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
     run.put_best_back()
 
 
-def _update(run: Run, regularizer: ManifoldRegularizer) -> None:
+def _update(run: Run, regularizer: ManifoldRegularizer) -> Update:
     """One outer iteration: sweep the features, unless the last epoch's will do, then the regulariser's step."""
     started = time.perf_counter()
     with run.autocast():
@@ -224,6 +226,7 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> None:
         raise (divergence(run) if run.epoch else error) from error
     for phase, spent in update.seconds.items():
         run.seconds[phase] = run.seconds.get(phase, 0.0) + spent
+    return update
 
 
 def _descend(run: Run) -> Epoch:

@@ -1,23 +1,25 @@
-"""Progress on the standard error: a bar with the time left on a terminal, a few plain lines elsewhere."""
+"""Progress on the standard error: a bar with the time left on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ldmnet.pim.solve import Status
 from ldmnet.training.history import Epoch
 
 OnEpoch = Callable[[Epoch], None]
-LINES = 10  # about so many for a run
+LINES = 10  # about so many for the epochs of a run
+UPDATE = ("strength", "mu", "penalty", "move", "energy")  # what a line tells of an update, where it is there
 
 
 class EpochLines:
-    """Plain lines, for a log: the first epoch, about every tenth of all, and the last.
+    """Plain lines, for a log: every update of the regulariser, the first epoch, about every tenth, and the last.
 
     Args:
         title: what is being trained.
@@ -34,9 +36,16 @@ class EpochLines:
         """Tell of one finished epoch, if it is one to tell of."""
         number = epoch.epoch + 1
         due = self._first or number % self._step == 0 or number == self._epochs
-        if due and time.monotonic() >= self._begin:
+        if time.monotonic() < self._begin:
+            return
+        if epoch.update is not None:
+            self._tell(number, f"update: {_update_numbers(epoch.update)}")
+        if due:
             self._first = False
-            print(f"{self._title}: epoch {number}/{self._epochs} {_numbers(epoch)}", file=sys.stderr, flush=True)
+            self._tell(number, _numbers(epoch))
+
+    def _tell(self, number: int, words: str) -> None:
+        print(f"{self._title}: epoch {number}/{self._epochs} {words}", file=sys.stderr, flush=True)
 
 
 class EpochBar:
@@ -80,6 +89,12 @@ class EpochBar:
         self._progress.update(self._task, completed=epoch.epoch + 1, numbers=_numbers(epoch))
         if self._lines is not None:
             self._lines(epoch)
+
+
+def _update_numbers(update: Mapping[str, float]) -> str:
+    shown = [f"{name} {update[f'ldmnet/{name}']:.3g}" for name in UPDATE if f"ldmnet/{name}" in update]
+    status = list(Status)[int(update["ldmnet/status"])].name
+    return f"{', '.join(shown)}, solve {status}, {update['ldmnet/seconds']:.2g} s"
 
 
 def _numbers(epoch: Epoch) -> str:

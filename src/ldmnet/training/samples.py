@@ -14,12 +14,12 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 
 from ldmnet.errors import InputError
+from ldmnet.graph.groups import UNLABELLED
 from ldmnet.training.batches import IndexedDataset
 from ldmnet.training.features import evaluating, sweep
 
 Data = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
 ClassWeight = Tensor | Literal["balanced"]
-UNLABELLED = -1
 
 
 def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = False) -> tuple[Tensor, Tensor]:

@@ -114,7 +114,7 @@ class Run:
                 "torch": torch.get_rng_state(),
             },
             "best": self.best_weights,
-            "history": [asdict(e) for e in self.history],
+            "history": [e.as_dict() for e in self.history],
             "settings": self.settings_saved,
             "seconds": self.seconds,
         }

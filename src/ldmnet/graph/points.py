@@ -1,0 +1,56 @@
+"""Points that can be used: rows of finite floating-point numbers, or a sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldmnet.errors import InputError
+
+
+def checked_points(points: Tensor, name: str) -> Tensor:
+    """`points` as an (n, d) floating tensor without gradient, or a sentence that says what is wrong with it."""
+    if not isinstance(points, Tensor):
+        points = torch.as_tensor(points)
+    points = points.detach()
+    if points.ndim != 2 or len(points) == 0:
+        raise InputError(f"{name} must have shape (n, d) with n at least 1, got {tuple(points.shape)}.")
+    if not points.is_floating_point():
+        raise InputError(f"{name} must be floating point, got {points.dtype}. Convert with .float().")
+    if points.numel():
+        low, high = torch.aminmax(points)  # one pass; a NaN anywhere comes through
+        largest = float(torch.maximum(-low, high))
+        if not math.isfinite(largest):
+            bad = int((~torch.isfinite(points)).any(1).sum())
+            raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
+        if largest > 0.01 * (torch.finfo(points.dtype).max / points.shape[1]) ** 0.5:
+            raise InputError(f"{name} has values up to {largest:.1e}: too large for distances in {points.dtype}.")
+    return points
+
+
+def flat_points(inputs: Any) -> Tensor:
+    """Inputs (n, ...) as rows of floating-point numbers, checked."""
+    inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+    if inputs.ndim < 2:
+        raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
+    return checked_points(at_least_single(inputs).flatten(1), "inputs")
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Half precision becomes float32: distances and the solve need the digits."""
+    half = isinstance(values, Tensor) and values.dtype in (torch.float16, torch.bfloat16)
+    return values.float() if half else values
+
+
+def count_samples(**parts: Any) -> int | None:
+    """How many samples there are, as far as what is given tells."""
+    for name, part in parts.items():
+        if part is not None:
+            try:
+                return len(part)
+            except TypeError as error:
+                raise InputError(f"{name} must be one entry per sample, got {part!r}.") from error
+    return None
