@@ -1,10 +1,10 @@
-# make demo · make test · make lint · make bench · make docs: each sets itself up in .venv
+# make demo · make test · make check · make bench · make docs: each sets itself up in .venv
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test browser lint format bench tables docs clean
+.PHONY: demo test check browser lint format snapshots bench tables docs clean
 
 # torch first and pinned, so that nothing else pulls in a larger build of it
 $(VENV)/.demo: pyproject.toml constraints.txt
@@ -22,6 +22,10 @@ demo: $(VENV)/.demo
 
 test: lint browser
 	$(BIN)/python -m pytest
+
+# what to run before a commit: about a minute. The tests marked slow (site, browser, wheel, mutants, long training) are left out
+check: lint
+	$(BIN)/python -m pytest -q -m "not slow"
 
 # the report's tests drive a browser: CI installs Debian's where it may, and they are skipped where there is none
 browser:
@@ -41,6 +45,10 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# accept the words of the errors as they are now; read `git diff tests/messages.json` before you commit them
+snapshots: $(VENV)/.dev
+	$(BIN)/python -m pytest -q --renew-messages
 
 # each prints ratios taken in one run; close other programs first
 bench: $(VENV)/.dev

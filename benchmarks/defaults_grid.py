@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
-import os
 import warnings
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from measure import record_missing
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -141,29 +140,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/defaults/grid.jsonl"))
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--part", default="1/1", help="which part of the cells, for processes side by side: 1/2 and 2/2"
-    )
+    parser.add_argument("--part", default="1/1", help="for processes side by side: 1/2 and 2/2")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done = set()
-    if options.output.exists():
-        done = {_key(json.loads(line)) for line in options.output.read_text().splitlines()}
-    part, parts = (int(number) for number in options.part.split("/"))
-    for cell in cells()[part - 1 :: parts]:
-        for method in METHODS:
-            record = {**cell, "method": method, "epochs": options.epochs, "seed": options.seed}
-            if _key(record) in done:
-                continue
-            record |= train(cell, method, epochs=options.epochs, seed=options.seed)
-            with options.output.open("a") as file:
-                file.write(json.dumps(record) + os.linesep)
-            print(json.dumps(record), flush=True)
-
-
-def _key(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[name] for name in ("net", "pixels", "start", "optimizer", "lr", "method", "epochs", "seed"))
+    how = {"epochs": options.epochs, "seed": options.seed}
+    runs = [
+        ({**cell, "method": method, **how}, partial(train, cell, method, **how))
+        for cell in cells()
+        for method in METHODS
+    ]
+    record_missing(runs, options.output, options.part)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,16 @@ Nothing is tuned, for any method. Records are appended as they come; what is rec
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from keel import table
+from measure import record_missing
 from sklearn.model_selection import StratifiedKFold
 from torch import nn
 
@@ -62,7 +63,7 @@ NETS: dict[str, dict[str, Any]] = {
 }
 
 
-def few() -> Iterator[tuple[dict[str, Any], Callable[[], float]]]:
+def few() -> Iterator[tuple[dict[str, Any], Callable[[], dict[str, float]]]]:
     """An MLP on few samples per class; the rest of the table tests it."""
     for name in FEW:
         x, y = table(name)
@@ -78,19 +79,19 @@ def few() -> Iterator[tuple[dict[str, Any], Callable[[], float]]]:
                 data, test = (z[train], y[train]), (z[rest], y[rest])
                 for method in METHODS:
                     place = {"table": name, "per_class": per_class, "seed": seed, "method": method}
-                    yield place, lambda data=data, test=test, method=method, seed=seed: _mlp(data, test, method, seed)
+                    yield place, partial(_mlp, data, test, method, seed)
 
 
-def _mlp(data: Any, test: Any, method: str, seed: int) -> float:
+def _mlp(data: Any, test: Any, method: str, seed: int) -> dict[str, float]:
     net = mlp(data[0].shape[1], int(data[1].max()) + 1, (256, 256))
     initialize(net, "he", seed)
     settings = TrainSettings(epochs=100, lr=0.001, batch_size=32, optimizer="adamw", schedule="cosine", seed=seed)
     found = fit(net, data, method=METHODS[method], settings=settings, test=test, progress=False)
     assert found.test_accuracy is not None
-    return 100 * found.test_accuracy
+    return {"accuracy": round(100 * found.test_accuracy, 3)}
 
 
-def narrow() -> Iterator[tuple[dict[str, Any], Callable[[], float]]]:
+def narrow() -> Iterator[tuple[dict[str, Any], Callable[[], dict[str, float]]]]:
     """LDMClassifier and the same with the graph switched off, five folds."""
     for name in NARROW:
         x, y = (part.numpy() for part in table(name))
@@ -101,15 +102,12 @@ def narrow() -> Iterator[tuple[dict[str, Any], Callable[[], float]]]:
             for fold, (train, test) in enumerate(folds):
                 for method, options in (("control", {"coupling": float("inf")}), ("ldmnet", {})):
                     place = {"table": name, "net": net, "fold": fold, "method": method}
-                    yield (
-                        place,
-                        lambda net=net, options=options, train=train, test=test, x=x, y=y: (
-                            100
-                            * LDMClassifier(random_state=0, **NETS[net], **options)
-                            .fit(x[train], y[train])
-                            .score(x[test], y[test])
-                        ),
-                    )
+                    model = LDMClassifier(random_state=0, **NETS[net], **options)
+                    yield place, partial(_fold, model, (x[train], y[train]), (x[test], y[test]))
+
+
+def _fold(model: LDMClassifier, data: Any, test: Any) -> dict[str, float]:
+    return {"accuracy": round(100 * model.fit(*data).score(*test), 3)}
 
 
 def main() -> None:
@@ -119,17 +117,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     names = {"few": "tables", "narrow": "narrow"}
-    output = options.output or Path("results/defaults") / f"{names[options.which]}.jsonl"
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    found = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
-    done = {json.dumps({k: v for k, v in record.items() if k != "accuracy"}, sort_keys=True) for record in found}
-    for place, train in few() if options.which == "few" else narrow():
-        if json.dumps(place, sort_keys=True) in done:
-            continue
-        with output.open("a") as file:
-            file.write(json.dumps({**place, "accuracy": round(train(), 3)}) + "\n")
-        print(place, flush=True)
+    runs = few() if options.which == "few" else narrow()
+    record_missing(runs, options.output or Path("results/defaults") / f"{names[options.which]}.jsonl")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sizes from the command line, medians of interleaved rounds, tables and JSON."""
+"""What the benchmarks share: sizes and rounds, medians of interleaved rounds, tables, records that resume."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,3 +80,25 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
     return str(value)
+
+
+def record_missing(
+    runs: Iterable[tuple[dict[str, Any], Callable[[], dict[str, Any]]]], output: Path, part: str = "1/1"
+) -> None:
+    """Make the runs that are not in a file of JSON lines yet, and append each as it ends.
+
+    Args:
+        runs: what names a run, and the function that gives its result.
+        output: the file.
+        part: which of them, for processes side by side: 1/2 and 2/2. Each needs a file of its own.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    found = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
+    first, step = (int(number) for number in part.split("/"))
+    for place, run in list(runs)[first - 1 :: step]:
+        if any(place.items() <= record.items() for record in found):
+            continue
+        record = {**place, **run()}
+        with output.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        print(json.dumps(record), flush=True)

@@ -1,7 +1,7 @@
 """Write the tables of README and docs anew from the records in results/.
 
 A table stands between two marks: <!-- table: mnist --> (or leads: mnist, study: mnist, parts: all,
-defaults: grid) and <!-- end -->.
+defaults: grid, summary: all) and <!-- end -->.
 
     python scripts/refresh_tables.py            rewrite
     python scripts/refresh_tables.py --check    exit 1 if anything would change
@@ -16,12 +16,42 @@ from pathlib import Path
 from defaults import defaults_table
 
 from ldmnet.paper import face_study, faces
-from ldmnet.records import format_table, table_rows
+from ldmnet.records import Record, format_table, table_rows
 from ldmnet.records.leads import format_leads, format_parts, parts_of
-from ldmnet.records.tables import format_study, records_in
+from ldmnet.records.tables import format_study, markdown, records_in
 
 ROOT = Path(__file__).parents[1]
-MARKED = re.compile(r"(<!-- (table|leads|study|parts|defaults): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (table|leads|study|parts|defaults|summary): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+METHODS = ("none", "weight decay", "dropout", "control", "ldmnet")
+SUMMARY = (  # the README's table: data, its table, images per class, settings
+    ("MNIST", "mnist", "50", "printed"),
+    ("MNIST", "mnist", "100", "printed"),
+    ("MNIST", "mnist", "400", "printed"),
+    ("MNIST", "mnist", "6000", "printed"),
+    ("CIFAR-10", "cifar10", "50", "printed"),
+    ("CIFAR-10", "cifar10", "50", "tuned"),
+    ("SVHN", "svhn", "50", "printed"),
+    ("SVHN", "svhn", "50", "tuned"),
+    ("Yale B faces", "yaleb", "", "tuned"),
+    ("CUFS sketches", "cufs", "", "tuned"),
+)
+
+
+def summary(records: list[Record]) -> str:
+    """The chosen lines of the tables, one below the other."""
+    lines = [["data", "per class", "settings", *METHODS, "seeds"]]
+    for data, name, size, settings in SUMMARY:
+        text = format_table(table_rows(records, name), "md")
+        heading, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines())
+        if size:
+            (row,) = (row for row in rows if row[:2] == [size, settings])
+            cells = dict(zip(heading, row, strict=True))
+        else:  # a table by method: LDMNet's settings are those that validation chose
+            by_method = {row[0]: row[1:] for row in rows}
+            chosen = {method: by_method[f"ldmnet {settings}" if method == "ldmnet" else method] for method in METHODS}
+            cells = {method: row[0] for method, row in chosen.items()} | {"seeds": chosen["ldmnet"][1]}
+        lines.append([data, size, settings, *(cells[method] for method in METHODS), cells["seeds"]])
+    return markdown(lines)
 
 
 def refreshed(text: str) -> str:
@@ -37,6 +67,8 @@ def refreshed(text: str) -> str:
             body = format_leads(records, name)
         elif kind == "defaults":
             body = defaults_table(name)
+        elif kind == "summary":
+            body = summary(records)
         elif kind == "parts":
             body = format_parts(parts_of(records))
         else:

@@ -177,7 +177,13 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), FAULTS, ids=lambda part: " ".join(part) if isinstance(part, list) else "")
+SLOW = [pytest.param(*fault, marks=pytest.mark.slow) for fault in FAULTS if "--jobs" in fault[0]]  # start processes
+FAST = [fault for fault in FAULTS if "--jobs" not in fault[0]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), FAST + SLOW, ids=lambda part: " ".join(part) if isinstance(part, list) else ""
+)
 def test_a_sentence_exit_code_2_and_nothing_written(given, monkeypatch, words, said):
     monkeypatch.chdir(given)
     for word, package, extra in (("tune", "optuna", "tune"), ("--tensorboard",) * 3, ("report", "plotly", "report")):

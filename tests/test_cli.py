@@ -60,6 +60,7 @@ def test_the_help_shows_every_command_on_one_line_that_is_not_cut():
     assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in shown)
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module():
     result = subprocess.run([sys.executable, "-m", "ldmnet", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"ldmnet, version {ldmnet.__version__}\n"
@@ -151,6 +152,7 @@ def test_a_demo_refuses_a_folder_of_other_records(tmp_path, words, content):
     assert (tmp_path / "records.jsonl").read_text() == content
 
 
+@pytest.mark.slow
 def test_a_demo_skips_what_is_done_and_keeps_other_seeds(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     monkeypatch.setattr(demo, "QUICK", {"epochs": 1, "batch_size": 100})

@@ -81,6 +81,7 @@ def test_files_are_left_to_the_shell():
     assert offered("bash", "match", "mine.n").startswith("file,")
 
 
+@pytest.mark.slow
 def test_bash_completes_with_the_script(tmp_path):
     bash = shutil.which("bash")
     if bash is None:

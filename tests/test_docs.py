@@ -72,6 +72,7 @@ def given(page, folder):
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 @pytest.mark.filterwarnings("ignore")
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
@@ -170,6 +171,7 @@ def test_the_examples_of_a_commands_help_parse(command, tmp_path, monkeypatch):
         parsed(re.split(r"\s{2,}", line)[0], True)  # words of explanation follow after two spaces
 
 
+@pytest.mark.slow
 def test_the_three_commands_of_the_start_page(tmp_path, monkeypatch):
     pytest.importorskip("plotly", reason="the extra report is not installed")
     photos(tmp_path / "photos", grey=True)
@@ -195,11 +197,22 @@ def test_the_three_commands_of_the_start_page(tmp_path, monkeypatch):
 # ---- pages
 
 
+@pytest.mark.slow
 def test_tables_in_readme_and_docs_are_those_of_the_records():
     command = [sys.executable, "scripts/refresh_tables.py", "--check"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "<!-- table: digits5k -->" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_one_page_with_one_table():
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    assert re.findall(r"<!-- (\w+): [\w-]+ -->", text) == ["summary"]
+    assert len(re.findall(r"^\|[-:|]+\|$", text, re.M)) == 1
+    (heading,) = re.findall(r"^\| data .*\|$", text, re.M)
+    assert " control " in heading
+    for page in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+        assert (ROOT / page).exists(), page
 
 
 def test_every_file_and_function_that_theory_names_is_there():

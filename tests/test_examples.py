@@ -79,6 +79,7 @@ def test_lightning_has_the_cores_targets(capsys):
     assert torch.equal(callback.regularizer.target, regularizer.target)
 
 
+@pytest.mark.slow
 def test_transformers_has_the_cores_targets(capsys):
     pytest.importorskip("transformers", reason="the extra transformers is not installed")
     pytest.importorskip("accelerate", reason="the extra transformers is not installed")

@@ -10,6 +10,8 @@ import pytest
 
 import ldmnet
 
+pytestmark = pytest.mark.slow  # an environment without extras
+
 SOURCE = Path(ldmnet.__file__).parents[1]
 EXTRAS = {
     "integrations.sklearn": ("scikit-learn 1.6 or newer", "sklearn"),

@@ -12,7 +12,6 @@ from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError
 from ldmnet.graph.neighbors import AUTO_FROM
 from ldmnet.pim import grouped
 from reference import ReferenceLDMNet
-from words import exactly
 
 EXACT = {"tol": 1e-13, "max_steps": 500}
 SMALL = {"n_neighbors": 8, "sigma_neighbor": 3}
@@ -357,37 +356,31 @@ def test_a_state_before_the_first_step():
 
 
 @pytest.mark.parametrize("key", ["target", "Z", "visits", "pull", "steps", "data", "settings"])
-def test_a_state_lacking_a_key(key):
+def test_a_state_lacking_a_key(key, says):
     regularizer = made()
     regularizer.step(cloud(40, 3))
     kept = regularizer.target.clone()
     state = regularizer.state_dict()
     del state[key]
-    words = f"the state lacks {key}. Pass what state_dict() returned, whole."
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         regularizer.load_state_dict(state)
     assert torch.equal(regularizer.target, kept)
 
 
-def test_a_state_of_another_data_set():
-    words = exactly(
-        "the state was saved for another data set (inputs or groups differ). Build the regularizer with the same "
-        "inputs and groups, in the same order."
-    )
+def test_a_state_of_another_data_set(says):
     options = {"mu": 0.5, "lambda_tilde": 1.0, **SMALL}
     inputs, groups = cloud(40, 6), torch.arange(40) % 3
     state = ManifoldRegularizer(inputs, groups, **options).state_dict()
     changed = inputs.clone()
     changed[7, 3] += 1e-9
     for x, g in ((changed, groups), (inputs, groups.flip(0)), (inputs.flip(0), groups), (inputs[:39], groups[:39])):
-        with pytest.raises(StateError, match=words):
+        with says(StateError):
             ManifoldRegularizer(x, g, **options).load_state_dict(state)
 
 
-def test_a_state_with_other_settings():
+def test_a_state_with_other_settings(says):
     state = made().state_dict()
-    words = "the state was saved with other settings: mu 0.5 (now 0.6), mass lumped (now consistent)."
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         made(mu=0.6, mass="consistent").load_state_dict(state)
 
 
@@ -406,69 +399,60 @@ def test_a_state_is_taken_whole_or_not_at_all():
 
 
 @pytest.mark.parametrize("name", ["target", "Z", "alpha"])
-def test_nothing_to_read_before_the_first_step(name):
-    shown = "target" if name == "alpha" else name
-    words = f"{shown} is not there yet: call step(features) once before the first epoch."
-    with pytest.raises(StateError, match=exactly(words)):
+def test_nothing_to_read_before_the_first_step(name, says):
+    with says(StateError):
         getattr(made(), name)
 
 
-def test_penalty_before_step():
-    words = "target is not there yet: call step(features) once before the first epoch."
-    with pytest.raises(StateError, match=exactly(words)):
+def test_penalty_before_step(says):
+    with says(StateError):
         made().penalty(torch.zeros(4, 3), torch.arange(4))
 
 
-def test_features_of_another_length():
-    words = (
-        "features has 12 rows but the regularizer was built for 40 samples. Pass the features of the whole training "
-        "set, in its order (see ldmnet.sweep)."
-    )
-    with pytest.raises(InputError, match=exactly(words)):
+def test_features_of_another_length(says):
+    with says(InputError):
         made().step(cloud(12, 3))
 
 
-def test_features_of_another_width():
+def test_features_of_another_width(says):
     regularizer = made()
     regularizer.step(cloud(40, 3))
-    words = "features has 4 columns but the last step had 3. Pass the same layer's features at every step."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         regularizer.step(cloud(40, 4))
 
 
-def test_features_too_large_to_measure_are_never_a_silent_nan():
+def test_features_too_large_to_measure_are_never_a_silent_nan(says):
     regularizer = made()
     f = cloud(40, 3, dtype=torch.float32)
     f *= 1e20 / f.abs().max()
-    words = "features has values up to 1.0e+20: too large for distances in torch.float32."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         regularizer.step(f)
     assert regularizer.log == []
 
 
-def test_features_not_finite_leave_the_state_alone():
+def test_features_not_finite_leave_the_state_alone(says):
     regularizer = made()
     regularizer.step(cloud(40, 3))
     kept = regularizer.target.clone()
     f = cloud(40, 3)
     f[11] = float("nan")
-    with pytest.raises(InputError, match=exactly("features has NaN or infinite values in 1 of its 40 rows.")):
+    with says(InputError):
         regularizer.step(f)
     assert torch.equal(regularizer.target, kept)
 
 
 @pytest.mark.parametrize(
-    ("index", "found"),
+    "index",
     [
-        (torch.tensor([[0], [1]]), "torch.int64 (2, 1)"),
-        (torch.tensor([True, False]), "torch.bool (2,)"),
-        (torch.tensor([0.0, 1.0]), "torch.float32 (2,)"),
+        torch.tensor([[0], [1]]),
+        torch.tensor([True, False]),
+        torch.tensor([0.0, 1.0]),
     ],
 )
-def test_penalty_index_of_another_kind(index, found):
+def test_penalty_index_of_another_kind(index, says):
     regularizer = made()
     regularizer.step(cloud(40, 3))
-    with pytest.raises(InputError, match=exactly(f"index must be whole numbers (b,), got {found}.")):
+    with says(InputError):
         regularizer.penalty(torch.zeros(2, 3), index)
 
 
@@ -493,23 +477,20 @@ def test_a_point_without_neighbours_stays_where_it_is(mass):
     torch.testing.assert_close(regularizer.alpha[7], features[7])
 
 
-@pytest.mark.parametrize(("index", "worst"), [([0, 40], 40), ([-1, 3], -1)])
-def test_penalty_index_out_of_range(index, worst):
+@pytest.mark.parametrize("index", [[0, 40], [-1, 3]])
+def test_penalty_index_out_of_range(index, says):
     regularizer = made()
     regularizer.step(cloud(40, 3))
-    words = f"index holds {worst} but the training set has samples 0 to 39."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         regularizer.penalty(torch.zeros(2, 3), torch.tensor(index))
 
 
-def test_penalty_shapes():
+def test_penalty_shapes(says):
     regularizer = made()
     regularizer.step(cloud(40, 3))
-    words = "features has shape (4, 3) but index names 5 samples of 3 features each: expected (5, 3)."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         regularizer.penalty(torch.zeros(4, 3), torch.arange(5))
-    words = "features has shape (4, 2) but index names 4 samples of 3 features each: expected (4, 3)."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         regularizer.penalty(torch.zeros(4, 2), torch.arange(4))
 
 
@@ -517,29 +498,25 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"mu": 0.0}, "mu must be above zero and finite, got 0.0."),
-        ({"mu": -1.0}, "mu must be above zero and finite, got -1.0."),
-        ({"mu": NAN}, "mu must be above zero and finite, got nan."),
-        ({"mu": INF}, "mu must be above zero and finite, got inf."),
-        ({"lambda_tilde": -0.1}, "lambda_tilde must be zero or above and finite, got -0.1."),
-        ({"lambda_tilde": INF}, "lambda_tilde must be zero or above and finite, got inf."),
-        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0."),
-        ({"sigma_neighbor": 0}, "sigma_neighbor must be at least 1, got 0."),
-        ({"epochs_per_update": 0}, "epochs_per_update must be at least 1, got 0."),
-        ({"max_steps": 0}, "max_steps must be at least 1, got 0."),
-        ({"mass": "dense"}, "mass must be 'lumped' or 'consistent', got 'dense'."),
-        ({"input_scale": -1.0}, "input_scale must be zero or above and finite, got -1.0."),
-        (
-            {"n_neighbors": 5, "sigma_neighbor": 10},
-            "sigma_neighbor is 10 but n_neighbors is 5: the local scale is taken from the neighbours found. "
-            "Lower sigma_neighbor.",
-        ),
+        {"mu": 0.0},
+        {"mu": -1.0},
+        {"mu": NAN},
+        {"mu": INF},
+        {"lambda_tilde": -0.1},
+        {"lambda_tilde": INF},
+        {"n_neighbors": 0},
+        {"sigma_neighbor": 0},
+        {"epochs_per_update": 0},
+        {"max_steps": 0},
+        {"mass": "dense"},
+        {"input_scale": -1.0},
+        {"n_neighbors": 5, "sigma_neighbor": 10},
     ],
 )
-def test_settings_out_of_range(options, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_settings_out_of_range(options, says):
+    with says(InputError):
         made(**options)
 
 
@@ -547,23 +524,21 @@ def build(inputs, groups=None):
     return ManifoldRegularizer(inputs, groups, mu=1.0, lambda_tilde=1.0)
 
 
-def test_inputs_that_cannot_be_used():
-    with pytest.raises(InputError, match=exactly("inputs must have shape (n, ...), got (7,).")):
+def test_inputs_that_cannot_be_used(says):
+    with says(InputError):
         build(torch.zeros(7))
-    with pytest.raises(InputError, match=exactly("inputs must have shape (n, d) with n at least 1, got (0, 4).")):
+    with says(InputError):
         build(torch.zeros(0, 4))
-    words = "inputs must be floating point, got torch.uint8. Convert with .float()."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         build(torch.zeros(7, 2, 2, dtype=torch.uint8))
     inputs = torch.zeros(7, 2, 2)
     inputs[3, 1, 1] = NAN
-    with pytest.raises(InputError, match=exactly("inputs has NaN or infinite values in 1 of its 7 rows.")):
+    with says(InputError):
         build(inputs)
 
 
-def test_groups_that_cannot_be_used():
-    words = "groups has shape (7, 1) but there are 7 points: one label per point."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_groups_that_cannot_be_used(says):
+    with says(InputError):
         build(torch.zeros(7, 2), torch.zeros(7, 1, dtype=torch.int64))
 
 
@@ -582,18 +557,13 @@ def test_running_features_are_what_the_penalty_saw():
     assert running.needs_sweep
 
 
-def test_running_features_must_be_complete():
+def test_running_features_must_be_complete(says):
     regularizer = made(features="running")
-    words = "step() was called without features: pass them (see ldmnet.sweep) at the first step."
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         regularizer.step()
     regularizer.step(cloud(40, 3))
     regularizer.penalty(cloud(30, 3), torch.arange(30))
-    words = (
-        "step() was called without features, but penalty() has not seen 10 of the 40 samples since the last step. "
-        "Pass the features, or run a whole epoch first."
-    )
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         regularizer.step()
     other = made(features="running")
     other.load_state_dict(regularizer.state_dict())

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 FETCHED = re.compile(r"""(?:<script[^>]+src|<link[^>]+stylesheet[^>]+href|<img[^>]+src)=["']?(https?:[^"'> ]+)""")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -34,3 +34,17 @@ def test_a_solve_that_ended_early_has_another_status():
     with pytest.warns(NumericalWarning, match="STEP_LIMIT"):
         limited = made(max_steps=1, tol=1e-9).step(cloud(30, 8, dtype=torch.float32))
     assert limited.scalars()["ldmnet/status"] == 1
+
+
+def test_the_dimension_of_every_update_is_that_of_the_graphs_points():
+    draw = torch.Generator().manual_seed(0)
+    place = torch.rand(200, generator=draw)
+    curves = torch.stack([place.sin(), place.cos(), place], 1)
+    sheets = torch.cat([torch.rand(200, 2, generator=draw), torch.zeros(200, 1)], 1)
+    for points, truth in ((curves, 1), (sheets, 2)):
+        regularizer = ManifoldRegularizer(groups=torch.arange(200) % 2, mu=0.1, lambda_tilde=0.5)
+        update = regularizer.step(points)
+        assert update.dimension == pytest.approx(truth, rel=0.15)
+        assert update.scalars()["ldmnet/dimension"] == update.dimension
+    control = ManifoldRegularizer(groups=torch.arange(200) % 2, mu=0.1, lambda_tilde=0.0)
+    assert control.step(curves).dimension is None

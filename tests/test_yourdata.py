@@ -91,6 +91,7 @@ def table(tmp_path):
 # ---- the way through
 
 
+@pytest.mark.slow
 def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
     run = tmp_path / "run"
     shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).stdout.splitlines()
@@ -123,6 +124,7 @@ def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
     assert again.stderr == ""  # nothing was run again
 
 
+@pytest.mark.slow
 def test_images_of_a_folder_find_their_network(photos, tmp_path):
     result = invoke("train", photos, "--epochs", 1, "--method", "none", "--output", tmp_path / "run")
     assert result.exit_code == 1  # one step of descent teaches a residual network nothing, and the run is there
@@ -150,6 +152,7 @@ def test_images_too_small_for_convolutions_get_an_mlp(photos, tmp_path):
     assert words.startswith("a residual network takes images (channels, height, width) of 16 pixels or more per side,")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["cifar", "mnist"])
 def test_the_papers_networks_are_there_by_name(photos, tmp_path, net):
     out = done("train", photos, "--net", net, "--epochs", 2, "--output", tmp_path / "run").stdout
@@ -221,6 +224,7 @@ def test_predict_finds_columns_by_their_names(table, tmp_path):
     assert done("predict", run, nameless).stdout == wanted.stdout  # by place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "compare", "tune"])
 def test_a_label_column_that_was_guessed_is_named(table, tmp_path, command):
     if command == "tune":
@@ -1000,6 +1004,7 @@ def test_every_run_of_a_search_is_recorded_as_tried(table, tmp_path):
     assert [(r["table"], r["selection"], r["chosen"]) for r in records] == [("search", "tried", False)] * 2
 
 
+@pytest.mark.slow
 def test_an_exported_file_answers_like_the_run(table, tmp_path):
     run = tmp_path / "run"
     done("train", table, "--label", "species", *QUICK, "--output", run)

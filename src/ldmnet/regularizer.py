@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ldmnet.dimension import live
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
@@ -179,18 +180,19 @@ class ManifoldRegularizer:
         (groups, search), settings, pull = self._after_first_step(self._parts, "the graph"), self.settings, self._pull
         pulled = pull.mu > 0
         penalty = pull.update(f, groups)
-        if self._target is None or not pulled:
-            Z = torch.zeros_like(f)
-        else:
+        Z = torch.zeros_like(f)
+        if self._target is not None and pulled:
             Z = self._target - f  # eq. (8): Z + alpha - f
         v = f - Z  # eq. (22)
-        system, started = None, time.perf_counter()
+        system, dimension, started = None, None, time.perf_counter()
         if not pull.smooths:
             built = started
             solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
             target = f.clone()  # alpha + Z = v + Z, without the rounding
         else:
-            W = self_tuned_weights(search(f), settings.sigma_neighbor, cuts=groups.starts[1:])  # Algorithm 1, step 1
+            nearest = search(f)  # Algorithm 1, step 1
+            W = self_tuned_weights(nearest, settings.sigma_neighbor, cuts=groups.starts[1:])
+            dimension = live(nearest.distance, groups.sizes)
             system = PointIntegralSystem(W, pull.coupling, settings.mass)
             built = time.perf_counter()
             solution = solve_grouped(  # step 2
@@ -201,7 +203,8 @@ class ManifoldRegularizer:
         self._target, self._Z = target, Z
         seconds = {"graph": built - started, "solve": solved - built}
         update = describe(f, Z, target, solution, system, seconds, search.recall)
-        update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current, penalty=penalty)
+        update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current)
+        update = replace(update, penalty=penalty, dimension=dimension)
         self.log.append(update)
         seen, self._seen = self._seen, Seen.nothing(f, keep_features=settings.features == "running")
         self._report(solution, seen)

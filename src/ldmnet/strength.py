@@ -8,7 +8,8 @@ features is measured, the mean over samples of |f - mean f|^2, and
 so that the penalty is strength / 2 times |f - target|^2 over that variance, whatever the network, the optimizer, the
 initialisation or the scale of the inputs. An untrained network's features say nothing yet, and a strong pull would
 keep them from learning: the pull waits until the classes begin to come apart in them, then trebles from update to
-update until it is whole, and falls back when features shrink or run away. docs/defaults.md has the measurements.
+update until it is whole, and falls back when the classes come together again, or features shrink or run away.
+docs/defaults.md has the measurements.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ OUTLIER = 9.0  # a sample counts with at most so many times the median of |f - m
 FAR = 81.0  # times that median: a sample beyond does not count in the mean of f
 ALIKE = 1e-10  # of the whole variance: the rest, but for rounding, where more than half of the samples are alike
 REACH = 4.0  # spreads: a sample farther from its target is pulled with a force that falls again
-LEARNT = 0.75  # the share of s2 within classes over that of the untrained network: below, the pull begins
+LEARNT = 0.85  # the share of s2 within classes over that of the untrained network: below, the pull begins
 MOVED = 0.5  # of s2: without classes, the mean squared move since the last update above which it begins
-PATIENCE = 15  # updates after which it begins in any case
+STALLED, UNDONE = 0.02, 0.05  # by which that share is above its lowest: the level does not rise, and it falls
 START, RISE, FALL = 0.001, 3.0, 0.25  # of the level: the first, and the factors on it
 FORGET = 0.9  # of the widest spread, per update
 SHRINKING = 2.0  # the widest spread over this one: above, the level does not rise
@@ -52,7 +53,9 @@ class Pull:
         coupling: mu / lambda_tilde.
         spread: s2 at the last update.
         widest: the largest spread of the batches, slowly forgotten.
-        within: the share of s2 within groups in the untrained network; zero where that tells nothing.
+        within: the share of s2 within groups at the last update; zero where there is one group.
+        untrained: the same of the untrained network.
+        lowest: the lowest of all updates.
         level: the part of the strength that is in force, 0 to 1.
         braked: why the last update lowered the level, in words, or nothing.
     """
@@ -65,7 +68,8 @@ class Pull:
         if settings.mu is not None and settings.lambda_tilde is not None:
             self.mu, self._lambda_tilde = float(settings.mu), float(settings.lambda_tilde)
             self.coupling = self.mu / self._lambda_tilde if self._lambda_tilde else math.inf
-        self.updates, self.level, self.spread, self.widest, self.within = 0, 0.0, 0.0, 0.0, 0.0
+        self.updates, self.level, self.spread, self.widest = 0, 0.0, 0.0, 0.0
+        self.within, self.untrained, self.lowest = 0.0, 0.0, 1.0
         self.braked = ""
         self._seen: Tensor | None = None  # sums over the samples seen: |f - target|^2, and their batches' spread
         self._count = 0
@@ -105,13 +109,13 @@ class Pull:
         distance = centred.square().sum(1)
         whole, spread = torch.stack([distance.mean(), distance.clamp(max=OUTLIER * distance.median()).mean()]).tolist()
         spread = spread if spread > ALIKE * whole else whole
+        if len(groups.sizes) > 1:
+            within = float((centred - groups.means(centred)).square_().sum(1).mean())
+            self.within = within / max(whole, 1e-300)
+        self.untrained = self.within if self.updates == 1 else self.untrained
+        self.lowest = min(self.lowest, self.within)
         if away is not None:
             self._adjust(away, spread, self.widest / max(batch_spread, 1e-300))
-        if self.level == 0 and len(groups.sizes) > 1:
-            within = float((centred - groups.means(centred)).square_().sum(1).mean()) / max(whole, 1e-300)
-            self.within = within if self.updates == 1 else self.within
-            if within < LEARNT * self.within:
-                self.level = START
         self.spread = spread
         unit = max(spread, self.widest) if self.level < 1 else spread
         self.mu = self.strength * self.level / unit if unit > 0 else 0.0
@@ -126,14 +130,19 @@ class Pull:
             shrunk: the widest spread over that of the batches since the last update.
         """
         if self.level == 0:
-            if (self.within == 0 and away > MOVED * self.spread) or self.updates > PATIENCE:
+            if self.within < LEARNT * self.untrained or (self.untrained == 0 and away > MOVED * self.spread):
                 self.level = START
         elif away > RUNAWAY * max(self.spread, spread):
             far = math.sqrt(away / max(self.spread, spread, 1e-300))
             self._brake(f"the features were {far:.3g} times their spread away from their targets")
         elif shrunk > (SHRUNK if self.level < 1 else COLLAPSED):
             self._brake(f"the spread of the features fell to {1 / math.sqrt(shrunk):.2g} of what it was")
-        elif shrunk <= SHRINKING:
+        elif self.within > self.lowest + UNDONE:
+            self._brake(
+                f"the classes came together again: the share of the variance within them was {self.lowest:.2g} and had "
+                f"risen to {self.within:.2g}"
+            )
+        elif shrunk <= SHRINKING and self.within <= self.lowest + STALLED:
             self.level = min(1.0, RISE * self.level)
 
     def _brake(self, why: str) -> None:
@@ -199,4 +208,4 @@ def _centred(f: Tensor) -> Tensor:
     return f - near @ f / near.sum()
 
 
-_REMEMBERED = ("mu", "updates", "level", "spread", "widest", "within")
+_REMEMBERED = ("mu", "updates", "level", "spread", "widest", "within", "untrained", "lowest")

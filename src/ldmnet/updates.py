@@ -14,7 +14,19 @@ from ldmnet.pim.system import PointIntegralSystem
 # samples of 500 features the log takes 0.04 s, on all columns 1.04 s, where the solve takes 0.37 s (one thread).
 LOGGED_BLOCKS, BLOCK = 4, 4
 
-SCALARS = ("penalty", "strength", "mu", "lambda_tilde", "move", "dual", "energy", "residual", "solver_steps", "recall")
+SCALARS = (
+    "penalty",
+    "strength",
+    "mu",
+    "lambda_tilde",
+    "move",
+    "dual",
+    "energy",
+    "residual",
+    "solver_steps",
+    "recall",
+    "dimension",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,8 @@ class Update:
         lambda_tilde: the strength of the manifold term in this one.
         strength: the same without a unit, with ramp and brake; None for the paper's numbers.
         penalty: the mean penalty since the last update; None where there was none.
+        dimension: the mean dimension within groups of the graph's points, see `ldmnet.dimension.live`; None where there
+            is no graph.
     """
 
     status: str
@@ -50,6 +64,7 @@ class Update:
     lambda_tilde: float = 0.0
     strength: float | None = None
     penalty: float | None = None
+    dimension: float | None = None
 
     def scalars(self) -> dict[str, float]:
         """The numbers by name, as `ldmnet/mu`, for loggers.

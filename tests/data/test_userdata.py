@@ -7,7 +7,6 @@ import torch
 from ldmnet.data.readers import image_suffixes
 from ldmnet.data.userdata import read_samples
 from ldmnet.errors import DataError
-from words import exactly
 
 
 @pytest.fixture
@@ -53,14 +52,14 @@ def test_what_is_beside_the_images_is_named_and_the_systems_own_files_are_not(im
     )
 
 
-def test_one_image_is_data_to_predict_and_not_to_train_on(image, tmp_path):
+def test_one_image_is_data_to_predict_and_not_to_train_on(image, tmp_path, says):
     photo = folder_of(image, tmp_path / "photos", ".jpg") / "b" / "one.jpg"
     samples = read_samples(photo, shape=(3, 8, 8))
     assert (samples.x.shape, samples.names, samples.y) == ((1, 3, 8, 8), ["one.jpg"], None)
     with pytest.raises(DataError, match=r"one\.jpg is neither an \.npz file"):
         read_samples(photo)
     photo.write_text("nothing")
-    with pytest.raises(DataError, match=exactly(f"{photo}: no image can be read: {photo} (not an image).")):
+    with says(DataError):
         read_samples(photo, shape=(3, 8, 8))
 
 
@@ -116,22 +115,18 @@ def test_labels_of_arrays_may_be_text_bytes_and_bool(tmp_path, y, names, codes):
 
 
 @pytest.mark.parametrize(
-    ("y", "words"),
+    "y",
     [
-        (
-            np.array(["oak", "elm", "oak"], object),
-            ": y holds Python objects, which could be code and are not loaded. Save names of classes as text: "
-            "np.savez(path, x=x, y=y.astype(str)).",
-        ),
-        (np.array(["oak", "elm"]), ": there are 3 samples but the labels have shape (2,)."),
-        (np.array(["oak", "", "oak"]), " has rows without a label."),
-        (np.array([b"\xff", b"a", b"a"]), ": the labels are bytes that are not text in UTF-8: b'\\xff'."),
-        (np.array([0.5, 1, 2]), ": the labels must be whole numbers, got float64."),
+        np.array(["oak", "elm", "oak"], object),
+        np.array(["oak", "elm"]),
+        np.array(["oak", "", "oak"]),
+        np.array([b"\xff", b"a", b"a"]),
+        np.array([0.5, 1, 2]),
     ],
 )
-def test_labels_of_arrays_that_do_not_do(tmp_path, y, words):
+def test_labels_of_arrays_that_do_not_do(tmp_path, y, says):
     np.savez(tmp_path / "a.npz", x=np.eye(3), y=y)
-    with pytest.raises(DataError, match=exactly(f"{tmp_path / 'a.npz'}{words}")):
+    with says(DataError):
         read_samples(tmp_path / "a.npz")
 
 
@@ -160,21 +155,17 @@ def test_an_id_beside_the_columns_of_the_training_is_not_taken_for_labels(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    "lines",
     [
-        (["id,a", "7,1"], " lacks columns of the training: b. It has the columns id, a."),
-        (["id,A,B", "7,1,2"], " lacks columns of the training: a, b. It has the columns id, A, B."),
-        (
-            ["7,1,2", "8,3,4"],
-            " has 3 columns and no header, so it is not known which one holds the labels. Give it the header of the "
-            "training's table, or leave the labels out.",
-        ),
-        (["7,1,2,3", "8,3,4,3"], " has 4 columns where there should be 2, or 3 with the labels."),
-        (["id,a,b", "7,1"], ", row 1: 2 cells where there should be 3."),
-        (["id,a,b", "7,1,x"], ", row 1: 'x' in column b is not a finite number."),
+        ["id,a", "7,1"],
+        ["id,A,B", "7,1,2"],
+        ["7,1,2", "8,3,4"],
+        ["7,1,2,3", "8,3,4,3"],
+        ["id,a,b", "7,1"],
+        ["id,a,b", "7,1,x"],
     ],
 )
-def test_tables_that_lack_what_the_training_had(tmp_path, lines, words):
+def test_tables_that_lack_what_the_training_had(tmp_path, lines, says):
     path = table(tmp_path, *lines)
-    with pytest.raises(DataError, match=exactly(f"{path}{words}")):
+    with says(DataError):
         read_samples(path, label="kind", shape=(2,), columns=["a", "b"])

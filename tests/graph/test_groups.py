@@ -4,7 +4,6 @@ import torch
 
 from ldmnet.errors import InputError
 from ldmnet.graph.groups import Groups, checked_groups
-from words import exactly
 
 LABELS = torch.tensor([4, -1, 4, 9, -1, 4, 9, 0])
 
@@ -92,25 +91,25 @@ KINDS = "groups must be whole numbers, booleans or strings"
 
 
 @pytest.mark.parametrize(
-    ("groups", "words"),
+    "groups",
     [
-        (5, "groups has shape () but there are 3 points: one label per point."),
-        ("dog", "groups has shape () but there are 3 points: one label per point."),
-        (["dog", "cat"], "groups has shape (2,) but there are 3 points: one label per point."),
-        (np.zeros((3, 1)), "groups has shape (3, 1) but there are 3 points: one label per point."),
-        ([0, 1, float("nan")], f"groups holds nan at position 2. {NO_LABEL}"),
-        ([0, 1, float("inf")], "groups holds inf at position 2. Labels are whole numbers, booleans or strings."),
-        ([0, 1.5, 2], "groups holds 1.5 at position 1. Labels are whole numbers, booleans or strings."),
-        ([0, -2, 2], "groups holds -2 at position 1. Labels are 0 and above, and -1 for samples that have none."),
-        (["dog", None, "cat"], f"{KINDS}, all of one kind, got NoneType and str. {NO_LABEL}"),
-        (["dog", float("nan"), "cat"], f"{KINDS}, all of one kind, got float and str. {NO_LABEL}"),
-        ({"dog": 1}, f"{KINDS}, all of one kind, got dict. {NO_LABEL}"),
-        (torch.zeros(3, dtype=torch.complex64), f"{KINDS}, got torch.complex64."),
-        (np.zeros(3, dtype="datetime64[D]"), f"{KINDS}, got datetime64[D]."),
+        5,
+        "dog",
+        ["dog", "cat"],
+        np.zeros((3, 1)),
+        [0, 1, float("nan")],
+        [0, 1, float("inf")],
+        [0, 1.5, 2],
+        [0, -2, 2],
+        ["dog", None, "cat"],
+        ["dog", float("nan"), "cat"],
+        {"dog": 1},
+        torch.zeros(3, dtype=torch.complex64),
+        np.zeros(3, dtype="datetime64[D]"),
     ],
 )
-def test_labels_that_cannot_be_used(groups, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_labels_that_cannot_be_used(groups, says):
+    with says(InputError):
         checked(groups)
 
 

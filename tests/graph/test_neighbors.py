@@ -7,7 +7,6 @@ from ldmnet import InputError, knn
 from ldmnet.graph import neighbors as module
 from ldmnet.graph.groups import Groups
 from reference import distances, nearest
-from words import exactly
 
 
 def true_distances(points):
@@ -189,50 +188,45 @@ def test_points_with_gradient_are_not_followed():
 
 
 @pytest.mark.parametrize("k", [0, -3])
-def test_k_below_one(k):
-    with pytest.raises(InputError, match=exactly(f"k must be at least 1, got {k}.")):
+def test_k_below_one(k, says):
+    with says(InputError):
         knn(cloud(), k)
 
 
-def test_wrong_shape():
-    words = "points must have shape (n, d) with n at least 1, got (2, 3, 4)."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_wrong_shape(says):
+    with says(InputError):
         knn(torch.zeros(2, 3, 4), 1)
-    with pytest.raises(InputError, match=exactly("points must have shape (n, d) with n at least 1, got (0, 4).")):
+    with says(InputError):
         knn(torch.zeros(0, 4), 1)
 
 
-def test_integers_for_points():
-    words = "points must be floating point, got torch.int64. Convert with .float()."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_integers_for_points(says):
+    with says(InputError):
         knn(torch.zeros(4, 4, dtype=torch.int64), 1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_points_not_finite(bad):
+def test_points_not_finite(bad, says):
     points = cloud(10)
     points[[2, 7], 1] = bad
-    with pytest.raises(InputError, match=exactly("points has NaN or infinite values in 2 of its 10 rows.")):
+    with says(InputError):
         knn(points, 1)
 
 
-def test_points_too_large_for_their_type():
+def test_points_too_large_for_their_type(says):
     points = torch.tensor([[0.0, 1e20], [0.0, 0.0]])
-    words = "points has values up to 1.0e+20: too large for distances in torch.float32."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         knn(points, 1)
     assert knn(points.double(), 1).distance.flatten().tolist() == pytest.approx([1e20, 1e20], rel=1e-6)
 
 
-def test_groups_that_are_no_labels():
-    words = "groups holds 0.5 at position 1. Labels are whole numbers, booleans or strings."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_groups_that_are_no_labels(says):
+    with says(InputError):
         knn(cloud(4), 1, torch.tensor([0.0, 0.5, 1.0, 1.0]))
 
 
-def test_groups_of_another_length():
-    words = "groups has shape (3,) but there are 4 points: one label per point."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_groups_of_another_length(says):
+    with says(InputError):
         knn(cloud(4), 1, torch.zeros(3, dtype=torch.int64))
 
 

@@ -8,7 +8,6 @@ from clouds import circle, cloud, sphere, uneven_groups
 from ldmnet import InputError, Neighbors, heat_weights, knn, self_tuned_weights
 from ldmnet.graph.weights import local_scale
 from reference import laplacian, weights
-from words import exactly
 
 
 def dense(W):
@@ -179,17 +178,16 @@ def test_theorem_2_the_residual_of_the_integral_approximation_falls_with_t():
 
 
 @pytest.mark.parametrize("t", [0.0, -1.0, float("nan")])
-def test_t_not_above_zero(t):
-    with pytest.raises(InputError, match=exactly(f"t must be above zero, got {t}.")):
+def test_t_not_above_zero(t, says):
+    with says(InputError):
         heat_weights(knn(cloud(5), 2), t)
 
 
-def test_sigma_neighbor_out_of_range():
+def test_sigma_neighbor_out_of_range(says):
     found = knn(cloud(30), 5)
-    with pytest.raises(InputError, match=exactly("sigma_neighbor must be at least 1, got 0.")):
+    with says(InputError):
         self_tuned_weights(found, 0)
-    words = "sigma_neighbor is 10 but the graph has only 5 neighbours a point. Search for at least that many."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         self_tuned_weights(found)
 
 

@@ -110,6 +110,7 @@ def compiler_works(folder: Path) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_compiled_network_trains_alike(tmp_path):
     if not compiler_works(tmp_path):
         pytest.skip("torch.compile needs a C++ compiler with Python's headers")

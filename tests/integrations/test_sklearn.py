@@ -10,7 +10,6 @@ from ldmnet import InputError, Method, fit
 from ldmnet.errors import BadEndWarning
 from ldmnet.networks import initialize, mlp
 from ldmnet.strength import COUPLING, STRENGTH
-from words import exactly
 
 pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
 
@@ -140,14 +139,12 @@ def test_a_factory_gets_the_numbers_of_inputs_and_classes(wine):
     ("shape", "d_feat"),
     [((28, 28), 128), ((1, 28, 28), 128), ((3, 16, 20), 128), ((5, 5), 256), ((2, 3, 4), 256), ((3, 15, 40), 256)],
 )
-def test_images_get_their_network(shape, d_feat):
+def test_images_get_their_network(shape, d_feat, says):
     x = np.random.default_rng(0).integers(0, 256, (16, *shape), np.uint8)
     classifier = LDMClassifier(epochs=1, random_state=0).fit(x, np.arange(16) % 2)
     assert classifier.predict_proba(x).shape == (16, 2)
     assert classifier.transform(x[:2]).shape == (2, d_feat)
-    with pytest.raises(
-        InputError, match=exactly(f"a sample has shape {(shape[0], 7)} but in training it had {shape}.")
-    ):
+    with says(InputError):
         classifier.predict(np.zeros((2, shape[0], 7)))
 
 
@@ -206,7 +203,7 @@ def test_the_way_of_training_is_the_users(wine, fitted):
     assert fitted[-1][1]["augment"] is noisy
 
 
-def test_patience_holds_samples_back_and_keeps_the_best_epoch(wine, fitted):
+def test_patience_holds_samples_back_and_keeps_the_best_epoch(wine, fitted, says):
     x, y = wine
     classifier = small(epochs=60, patience=2, validation_share=0.2).fit(x, y)
     (_, (inputs, labels)), options = fitted[-1]
@@ -216,7 +213,7 @@ def test_patience_holds_samples_back_and_keeps_the_best_epoch(wine, fitted):
     assert len(classifier.history_) == classifier.best_epoch_ + 3 < 60
     assert inputs.mean(0).abs().max() < 1e-5  # the statistics are of the training part alone
     assert small().fit(x, y).best_epoch_ is None
-    with pytest.raises(InputError, match=exactly("validation_share must be above 0 and below 1, got 1.")):
+    with says(InputError):
         small(patience=2, validation_share=1).fit(x, y)
 
 
@@ -277,15 +274,15 @@ def test_a_training_that_ended_badly_warns(wine):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"strength": "big"}, "strength must be a number, got 'big'. Leave it out to have it chosen."),
-        ({"strength": 0}, "strength must be above zero and finite, got 0."),
-        ({"coupling": 0.0}, "coupling must be above zero, got 0.0; infinity switches the graph off."),
+        {"strength": "big"},
+        {"strength": 0},
+        {"coupling": 0.0},
     ],
 )
-def test_bad_strengths(wine, options, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_bad_strengths(wine, options, says):
+    with says(InputError):
         small(**options).fit(*wine)
 
 

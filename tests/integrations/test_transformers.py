@@ -7,7 +7,6 @@ from clouds import cloud
 from ldmnet import InputError, StateError
 from ldmnet.networks import initialize, mlp
 from ldmnet.strength import COUPLING
-from words import exactly
 
 pytest.importorskip("transformers", reason="the extra transformers is not installed")
 pytest.importorskip("accelerate", reason="the extra transformers is not installed")
@@ -15,6 +14,8 @@ pytest.importorskip("accelerate", reason="the extra transformers is not installe
 from transformers import DistilBertConfig, DistilBertForSequenceClassification, Trainer, TrainingArguments
 
 from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
 
@@ -133,16 +134,10 @@ def test_a_checkpoint_brings_the_targets_back(tmp_path, last):
     torch.testing.assert_close(weights(resumed), weights(whole))
 
 
-def test_a_checkpoint_without_the_state_is_refused(tmp_path):
+def test_a_checkpoint_without_the_state_is_refused(tmp_path, says):
     plain = trainer(tmp_path, Trainer, save_strategy="epoch")
     plain.train()
-    with pytest.raises(
-        StateError,
-        match=exactly(
-            f"{tmp_path / 'checkpoint-16' / 'ldmnet.pt'} is missing: the checkpoint was not written by a "
-            "ManifoldTrainer."
-        ),
-    ):
+    with says(StateError):
         trainer(tmp_path).train(resume_from_checkpoint=True)
 
 
@@ -168,10 +163,10 @@ def test_a_collator_that_keeps_what_it_knows(tmp_path):
     assert torch.equal(weights(own), weights(plain))
 
 
-def test_a_trainer_that_only_evaluates(tmp_path):
+def test_a_trainer_that_only_evaluates(tmp_path, says):
     made = trainer(tmp_path, dataset=NOTHING)
     assert made.evaluate(rows())["eval_loss"] > 0
-    with pytest.raises(InputError, match=exactly("there is nothing to train on: pass train_dataset=.")):
+    with says(InputError):
         made.train()
 
 
@@ -196,10 +191,9 @@ def test_a_search_keeps_the_state_in_each_trials_folder(tmp_path):
     assert (tmp_path / "run-0" / "checkpoint-4" / "ldmnet.pt").exists()
 
 
-def test_labels_are_found_or_asked_for(tmp_path):
+def test_labels_are_found_or_asked_for(tmp_path, says):
     assert trainer(tmp_path, dataset=rows("label"))._groups.tolist() == [i % 3 for i in range(40)]
-    words = "the rows have values, sort, a_note and no labels. Pass groups=, the class of every row."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         trainer(tmp_path, dataset=rows("sort"))
     assert trainer(tmp_path, dataset=rows("sort"), groups=torch.zeros(40, dtype=torch.int64))._groups.sum() == 0
 

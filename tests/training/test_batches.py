@@ -22,7 +22,6 @@ from clouds import cloud
 from ldmnet import IndexedDataset, InputError, sweep
 from ldmnet.networks import initialize, mlp
 from ldmnet.training.batches import moved
-from words import exactly
 
 N = 23
 
@@ -138,15 +137,10 @@ def test_a_part_is_in_its_own_order():
     assert torch.equal(sweep(nn.Identity(), Subset(IndexedDataset(pairs()), range(5))), x[:5])  # counts from 0: fits
 
 
-def test_a_part_that_is_numbered_as_the_whole_is_refused():
+def test_a_part_that_is_numbered_as_the_whole_is_refused(says):
     part = Subset(IndexedDataset(pairs()), [0, 1, 20])
-    words = (
-        "sample 2 of the data set comes with the index 20, which counts the samples of another one. Take the part "
-        "first and number it then: IndexedDataset(Subset(dataset, indices)), not "
-        "Subset(IndexedDataset(dataset), indices)."
-    )
     for data in (part, DataLoader(part, batch_size=2), Subset(part, [0, 1, 2])):
-        with pytest.raises(InputError, match=exactly(words)):
+        with says(InputError):
             sweep(nn.Identity(), data)
     halves = random_split(IndexedDataset(pairs()), [0.5, 0.5], torch.Generator().manual_seed(0))
     with pytest.raises(InputError, match="counts the samples of another one"):
@@ -175,31 +169,23 @@ def rows(extra=()):
     return [{"input_ids": t, "attention_mask": m, **labels} for t, m in zip(tokens, mask, strict=True)]
 
 
-def test_a_batch_by_name_goes_to_the_model_without_its_labels():
+def test_a_batch_by_name_goes_to_the_model_without_its_labels(says):
     model = Named()
     ids = torch.stack([row["input_ids"] for row in rows()])
     wanted = model.body(model.embed(ids).mean(1)).detach()
     torch.testing.assert_close(sweep(model, rows(), layer="body"), wanted)
     torch.testing.assert_close(sweep(model, IndexedDataset(rows()), layer="body", batch_size=4), wanted)
-    words = "the model gives a dict, not a tensor. Name a layer that does: layer=..."
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         sweep(model, rows())
 
 
-SAY = 'Say what reaches the model: forward=lambda model, batch: model(batch["image"]).'
-
-
-def test_batches_that_say_nothing_of_the_input():
-    words = (
-        "the model's forward does not fit a batch of input_ids, attention_mask, note: got an unexpected keyword "
-        f"argument 'note'. {SAY}"
-    )
-    with pytest.raises(InputError, match=exactly(words)):
+def test_batches_that_say_nothing_of_the_input(says):
+    with says(InputError):
         sweep(Named(), rows({"note": "long"}), layer="body")
     nested = [((x, x), 0) for x in inputs()]
-    with pytest.raises(InputError, match=exactly(f"a batch gives the model a list, no tensor. {SAY}")):
+    with says(InputError):
         sweep(network(), nested)
-    with pytest.raises(InputError, match=exactly(f"a batch gives the model a str, no tensor. {SAY}")):
+    with says(InputError):
         sweep(network(), [f"sample {i}" for i in range(4)])
 
 
@@ -250,22 +236,17 @@ def test_data_without_an_order_are_refused_in_words(data, words):
     assert str(error.value).startswith(words)
 
 
-def test_the_size_of_batches_is_checked():
-    with pytest.raises(InputError, match=exactly("batch_size must be at least 1, got 0.")):
+def test_the_size_of_batches_is_checked(says):
+    with says(InputError):
         sweep(network(), inputs(), batch_size=0)
 
 
-def test_features_that_do_not_fit_together():
+def test_features_that_do_not_fit_together(says):
     lengths = [torch.zeros(1 + i % 2, 6) for i in range(4)]
-    words = (
-        "one batch has 6 features per sample and another 12. Name a layer whose output has one size, or pad all "
-        "samples to one length."
-    )
-    with pytest.raises(InputError, match=exactly(words)):
+    with says(InputError):
         sweep(nn.Identity(), DataLoader(lengths, batch_size=1))
-    for forward, found in ((lambda model, batch: batch[:1], 2), (lambda model, batch: batch.repeat(2, 1), 46)):
-        words = f"the model gave {found} rows of features for 23 samples: one per sample is needed."
-        with pytest.raises(InputError, match=exactly(words)):
+    for forward in (lambda model, batch: batch[:1], lambda model, batch: batch.repeat(2, 1)):
+        with says(InputError):
             sweep(nn.Identity(), inputs(), batch_size=20, forward=forward)
 
 

@@ -13,7 +13,6 @@ from ldmnet.files import write_atomically
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.training import checkpoint as module
 from ldmnet.training.checkpoint import KEYS, check_settings, read_checkpoint, save_checkpoint, save_weights
-from words import exactly
 
 N = 40
 METHODS = {
@@ -169,12 +168,10 @@ def test_a_checkpoint_cut_off_in_the_middle(tmp_path):
 
 
 @pytest.mark.parametrize("content", [{"epoch": 1, "model": {}}, [1, 2], torch.zeros(3)], ids=["some", "list", "tensor"])
-def test_a_file_that_is_something_else_of_torchs(tmp_path, content):
+def test_a_file_that_is_something_else_of_torchs(tmp_path, content, says):
     path = tmp_path / "run.pt"
     torch.save(content, path)
-    lacks = KEYS if not isinstance(content, dict) else [key for key in KEYS if key not in content]
-    words = f"{path} is not a whole checkpoint: it lacks {', '.join(lacks)}."
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         read_checkpoint(path)
 
 
@@ -195,28 +192,22 @@ def test_inputs_in_bfloat16_can_be_told_apart_from_others(tmp_path):
         fit(model, (x + 1, Y), settings=SETTINGS, checkpoint=tmp_path / "run.pt", progress=False)
 
 
-def test_a_checkpoint_of_other_settings(tmp_path):
+def test_a_checkpoint_of_other_settings(tmp_path, says):
     path = tmp_path / "run.pt"
     start_and_cut(path, METHODS["ldmnet"], 2)
     changed = TrainSettings(epochs=4, lr=0.01, batch_size=16, checkpoint_every=1)
-    words = f"{path} belongs to another run: lr 0.05 (now 0.01). Delete it, or choose another checkpoint path."
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         fit(network(), (X, Y), method=METHODS["ldmnet"], settings=changed, checkpoint=path)
-    words = (
-        f"{path} belongs to another run: name 'ldmnet' (now 'control'), lambda_tilde 0.5 (now None). Delete it, or "
-        "choose another checkpoint path."
-    )
     control = Method("control", mu=0.1, n_neighbors=6, sigma_neighbor=4)
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         fit(network(), (X, Y), method=control, settings=SETTINGS, checkpoint=path)
 
 
-def test_a_checkpoint_of_another_data_set(tmp_path):
+def test_a_checkpoint_of_another_data_set(tmp_path, says):
     path = tmp_path / "run.pt"
     start_and_cut(path, METHODS["ldmnet"], 2)
-    words = f"{path} was written for other training data. Delete it, or choose another checkpoint path."
     for other in ((X[:39], Y[:39]), (X + 1, Y), (X, Y.flip(0))):
-        with pytest.raises(StateError, match=exactly(words)):
+        with says(StateError):
             fit(network(), other, method=METHODS["ldmnet"], settings=SETTINGS, checkpoint=path)
 
 

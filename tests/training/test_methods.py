@@ -8,7 +8,6 @@ from clouds import cloud
 from ldmnet import InputError, ManifoldRegularizer, ManifoldSettings, Method, TrainSettings, fit
 from ldmnet.networks import mlp, set_dropout
 from ldmnet.training.methods import METHODS
-from words import exactly
 
 INPUTS, LABELS = cloud(30, 5), torch.arange(30) % 3
 LDMNET, CONTROL = Method("ldmnet", mu=0.01, lambda_tilde=0.05), Method("control", mu=0.01)
@@ -31,18 +30,15 @@ def test_weight_decay_can_be_asked_for_beside_ldmnet():
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    "made",
     [
-        (lambda: Method("dropout"), "the method dropout needs dropout above zero."),
-        (lambda: Method("weight_decay"), "the method weight_decay needs weight_decay_w above zero."),
-        (
-            lambda: Method("ldmnet", mu=0.1),
-            "mu was given without lambda_tilde: they go together. Without both, none is needed.",
-        ),
+        lambda: Method("dropout"),
+        lambda: Method("weight_decay"),
+        lambda: Method("ldmnet", mu=0.1),
     ],
 )
-def test_a_method_without_its_strength_is_refused(made, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_a_method_without_its_strength_is_refused(made, says):
+    with says(InputError):
         made()
 
 
@@ -105,46 +101,27 @@ def test_the_control_is_the_same_loop_with_the_graph_off(control):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words"),
+    "numbers",
     [
-        (
-            {"name": "lasso"},
-            "there is no method 'lasso'. The methods: none, weight_decay, dropout, control, ldmnet.",
-        ),
-        ({"weight_decay_w": -0.1}, "weight_decay_w must be zero or above, got -0.1."),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0."),
-        ({"dropout": -0.5}, "dropout must be at least 0 and below 1, got -0.5."),
-        ({"name": "ldmnet", "mu": -1.0, "lambda_tilde": 1.0}, "mu must be above zero and finite, got -1.0."),
-        ({"name": "ldmnet", "strength": 0.0}, "strength must be above zero and finite, got 0.0."),
-        ({"name": "control", "strength": -0.1}, "strength must be above zero and finite, got -0.1."),
-        ({"name": "ldmnet", "coupling": 0.0}, "coupling must be above zero, got 0.0; infinity switches the graph off."),
-        ({"name": "ldmnet", "mu": "auto"}, "mu must be a number, got 'auto'. Leave it out to have it chosen."),
-        (
-            {"name": "ldmnet", "mu": 1.0, "lambda_tilde": 0.0},
-            "the method ldmnet with the graph switched off is the method control.",
-        ),
-        (
-            {"name": "ldmnet", "coupling": math.inf},
-            "the method ldmnet with the graph switched off is the method control.",
-        ),
-        (
-            {"name": "ldmnet", "strength": 0.3, "mu": 1.0, "lambda_tilde": 0.1},
-            "strength has no unit and mu is tied to the scale of the features: give strength and coupling, or mu and "
-            "lambda_tilde, or none of them.",
-        ),
-        (
-            {"name": "control", "coupling": 0.2},
-            "the control is the loop with the graph switched off: it has no coupling.",
-        ),
-        ({"strength": 0.3}, "the method none has no strength, got 0.3: it is ldmnet's, or the control's."),
-        (
-            {"name": "control", "mu": 1.0, "lambda_tilde": 0.1},
-            "the control is the loop with the graph switched off: it has no lambda_tilde.",
-        ),
+        {"name": "lasso"},
+        {"weight_decay_w": -0.1},
+        {"dropout": 1.0},
+        {"dropout": -0.5},
+        {"name": "ldmnet", "mu": -1.0, "lambda_tilde": 1.0},
+        {"name": "ldmnet", "strength": 0.0},
+        {"name": "control", "strength": -0.1},
+        {"name": "ldmnet", "coupling": 0.0},
+        {"name": "ldmnet", "mu": "auto"},
+        {"name": "ldmnet", "mu": 1.0, "lambda_tilde": 0.0},
+        {"name": "ldmnet", "coupling": math.inf},
+        {"name": "ldmnet", "strength": 0.3, "mu": 1.0, "lambda_tilde": 0.1},
+        {"name": "control", "coupling": 0.2},
+        {"strength": 0.3},
+        {"name": "control", "mu": 1.0, "lambda_tilde": 0.1},
     ],
 )
-def test_numbers_out_of_range(numbers, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_numbers_out_of_range(numbers, says):
+    with says(InputError):
         Method(**numbers)
 
 
@@ -182,7 +159,7 @@ def test_the_regulariser_gets_every_setting_of_the_method():
 
 
 def test_a_method_refuses_what_its_regulariser_would():
-    with pytest.raises(InputError, match=exactly("tol must be above zero and below one, got 2.0.")):
+    with pytest.raises(InputError, match=r"tol must be above zero and below one, got 2\.0\."):
         Method("ldmnet", tol=2.0)
     with pytest.raises(TypeError):
         ManifoldSettings(0.3)  # options are given by name

@@ -12,7 +12,6 @@ from clouds import cloud
 from ldmnet import InputError, Method, StateError, TrainSettings, fit
 from ldmnet.networks import initialize, mlp
 from ldmnet.seeds import generator
-from words import exactly
 
 N = 40
 Y = torch.arange(N) % 3
@@ -149,14 +148,10 @@ def test_a_cut_run_resumes_bit_for_bit(tmp_path, changes, options):
     assert whole.history == again.history
 
 
-def test_resuming_with_another_function_is_refused(tmp_path):
+def test_resuming_with_another_function_is_refused(tmp_path, says):
     path = tmp_path / "run.pt"
     trained(optimizer=ADAMW, checkpoint=path)
-    words = (
-        f"{path} belongs to another run: optimizer 'torch.optim.adamw.AdamW(lr=0.01)' (now "
-        "'torch.optim.adamw.AdamW(lr=0.02)'). Delete it, or choose another checkpoint path."
-    )
-    with pytest.raises(StateError, match=exactly(words)):
+    with says(StateError):
         trained(optimizer=partial(torch.optim.AdamW, lr=0.02), checkpoint=path)
     with pytest.raises(StateError, match=r"AdamW\(lr=0.01\)' \(now 'sgd'\)"):
         trained(checkpoint=path)
@@ -178,18 +173,18 @@ def test_a_checkpoint_of_an_earlier_version_still_fits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes",
     [
-        ({"optimizer": "lion"}, "optimizer must be sgd, adam or adamw, got 'lion'."),
-        ({"schedule": "linear"}, "schedule must be step, cosine or constant, got 'linear'."),
-        ({"warmup": 1.0}, "warmup must be a share of the epochs, at least 0 and below 1, got 1.0."),
-        ({"weight_decay": -1.0}, "weight_decay must be zero or above and finite, got -1.0."),
-        ({"clip_norm": 0.0}, "clip_norm must be above zero and finite, got 0.0."),
-        ({"patience": 0}, "patience must be at least 1, got 0."),
+        {"optimizer": "lion"},
+        {"schedule": "linear"},
+        {"warmup": 1.0},
+        {"weight_decay": -1.0},
+        {"clip_norm": 0.0},
+        {"patience": 0},
     ],
 )
-def test_settings_that_do_not_do(changes, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_settings_that_do_not_do(changes, says):
+    with says(InputError):
         settings(**changes)
 
 

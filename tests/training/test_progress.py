@@ -53,7 +53,7 @@ def test_every_update_has_a_line(capsys):
     last = result.regularizer.log[-1]
     assert lines[-1] == (
         f"ldmnet: epoch 39/40 update: mu 0.1, penalty {last.penalty:.3g}, move {last.move:.3g}, energy "
-        f"{last.energy:.3g}, solve CONVERGED, {sum(last.seconds.values()):.2g} s"
+        f"{last.energy:.3g}, dimension {last.dimension:.3g}, solve CONVERGED, {sum(last.seconds.values()):.2g} s"
     )
     assert [epoch.update for epoch in result.history[::2]] == [update.scalars() for update in result.regularizer.log]
     assert all(epoch.update is None for epoch in result.history[1::2])

@@ -12,7 +12,6 @@ from clouds import cloud
 from ldmnet import IndexedDataset, InputError, Method, StateError, TrainSettings, fit
 from ldmnet.networks import initialize, mlp
 from ldmnet.training.samples import loss_weights
-from words import exactly
 
 N = 40
 Y = torch.arange(N) % 3
@@ -93,23 +92,17 @@ def test_a_checkpoint_of_other_weights_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"sample_weight": torch.ones(3)}, "sample_weight has shape (3,) but there are 40 samples."),
-        ({"sample_weight": ["a"] * N}, "sample_weight must be numbers, got a list of 40."),
-        ({"class_weight": "even"}, "class_weight must be 'balanced' or one weight per class, got 'even'."),
-        ({"class_weight": [1.0, 2.0]}, "class_weight must have one weight per class, 0 to 2, got (2,)."),
-        *(
-            (
-                {"sample_weight": bad},
-                "sample_weight and class_weight must be finite, zero or above, and not all zero.",
-            )
-            for bad in (torch.arange(N) - 1, torch.zeros(N), torch.full((N,), torch.nan))
-        ),
+        {"sample_weight": torch.ones(3)},
+        {"sample_weight": ["a"] * N},
+        {"class_weight": "even"},
+        {"class_weight": [1.0, 2.0]},
+        *({"sample_weight": bad} for bad in (torch.arange(N) - 1, torch.zeros(N), torch.full((N,), torch.nan))),
     ],
 )
-def test_weights_that_do_not_do(options, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_weights_that_do_not_do(options, says):
+    with says(InputError):
         trained(**options)
 
 
@@ -153,10 +146,10 @@ def test_a_batch_without_a_label_trains_by_the_penalty_alone(features):
         assert torch.equal(pulled, y >= 0)
 
 
-def test_some_label_is_needed_and_reports_need_them_all():
-    with pytest.raises(InputError, match=exactly("data: no sample has a label, every one is -1.")):
+def test_some_label_is_needed_and_reports_need_them_all(says):
+    with says(InputError):
         trained((X, torch.full((N,), -1)))
-    with pytest.raises(InputError, match=exactly("test: labels must be 0 or above, got -1.")):
+    with says(InputError):
         trained(test=(X, Y - 1))
 
 
@@ -211,26 +204,23 @@ WORDS = (
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    "data",
     [
-        ((X, ["cat"] * N), WORDS.format("'cat'")),
-        ((X, np.array(["cat"] * N, object)), WORDS.format("'cat'")),
-        (DataLoader([(x, "cat") for x in X]), WORDS.format("'cat'")),
-        (X, "data must be (inputs, labels), a data set or a DataLoader, got a Tensor."),
-        ((X, Y, Y), "data must be (inputs, labels), a data set or a DataLoader, got a tuple of 3."),
-        (Stream(), "data: a data set must have a length and samples by number, got a Stream."),
-        (DataLoader(list(X)), "data: a data set must give pairs (x, y), but its sample 0 is a Tensor."),
-        (TensorDataset(X), "data: a data set must give pairs (x, y), but its sample 0 is a tuple of 1."),
-        (TensorDataset(X[:0], Y[:0]), "data: the data set has no samples."),
-        (
-            DataLoader([(torch.zeros(2, 3), 0), (torch.zeros(2, 4), 1)]),
-            "data: samples must have one shape, got (2, 3) and (2, 4). Resize them.",
-        ),
-        ((["a"] * N, Y), "data: inputs must be numbers, got a list of 40."),
+        (X, ["cat"] * N),
+        (X, np.array(["cat"] * N, object)),
+        DataLoader([(x, "cat") for x in X]),
+        X,
+        (X, Y, Y),
+        Stream(),
+        DataLoader(list(X)),
+        TensorDataset(X),
+        TensorDataset(X[:0], Y[:0]),
+        DataLoader([(torch.zeros(2, 3), 0), (torch.zeros(2, 4), 1)]),
+        (["a"] * N, Y),
     ],
 )
-def test_data_that_does_not_do_is_refused_in_words(data, words):
-    with pytest.raises(InputError, match=exactly(words)):
+def test_data_that_does_not_do_is_refused_in_words(data, says):
+    with says(InputError):
         trained(data)
 
 

@@ -24,8 +24,9 @@ from ldmnet.cli.options import examples
 def report(runs: tuple[Path, ...], output: Path) -> None:
     """Write one HTML page about RUNS: run folders, or files of records (*.jsonl).
 
-    Tables beside the paper's numbers, learning curves, the features as they move over the epochs, their spectrum, the
-    solver's health, settings and versions. The page needs no network.
+    The data, its sizes and the command; results beside the paper's numbers; which classes are confused; learning
+    curves; the features as they move over the epochs; the solver's health; settings and versions. The page needs no
+    network.
     """
     from ldmnet.report import write_report
 

@@ -106,7 +106,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
             for watcher in watchers:
                 watcher(epoch)
 
-        run = train_run(samples, settings, reading, output, on_epoch=on_epoch, snapshots=snapshots)
+        run = train_run(samples, settings, reading, output, name=data.name, on_epoch=on_epoch, snapshots=snapshots)
     if run.diverged:
         raise DivergenceError(run.diverged)
     shown = f"trained {settings.net} on {run.n_train} samples of {len(samples.class_names)} classes"
@@ -176,7 +176,7 @@ def compare(
         return EpochLines(method, settings.training().epochs, after=LONG)
 
     records = compare_methods(
-        samples, settings, output, methods=kept, splits=splits, on_run=announce, snapshots=snapshots
+        samples, settings, output, methods=kept, splits=splits, name=data.name, on_run=announce, snapshots=snapshots
     )
     for record in records:
         where = f"split {record.seed - settings.seed + 1}: {record.method}"

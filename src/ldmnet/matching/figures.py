@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import missing_extra
-from ldmnet.matching.embeddings import pca
+from ldmnet.matching.embeddings import TITLES, pca
+from ldmnet.palette import class_color, method_color
 
 Scatter = Mapping[str, Sequence[float]]
-COLOURS = ("#4477aa", "#cc3311", "#228833", "#ee9911", "#7733aa")  # five that differ in lightness too
 
 
 def scatter_points(features: Tensor, identity: Tensor, modality: Tensor, people: int = 5) -> dict[str, list[float]]:
@@ -46,7 +46,7 @@ def people_figure(panels: Mapping[str, Scatter], modalities: tuple[str, str], pa
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, (name, points) in zip(axes.flat, panels.items(), strict=False):
         for x, y, person, modality in zip(*(points[k] for k in ("x", "y", "person", "modality")), strict=True):
-            colour = COLOURS[int(person) % len(COLOURS)]
+            colour = class_color(int(person)).light
             if modality == 0:
                 axis.plot(x, y, "o", color=colour, markersize=4.5, markeredgewidth=0, alpha=0.85)
             else:
@@ -75,11 +75,11 @@ def cmc_figure(curves: Mapping[str, Sequence[float]], path: Path, *, title: str 
     """
     figure = _figure(6.4, 4.6)
     axis = figure.subplots()
-    styles = ("-", "--", "-.", ":")
+    styles, names = ("-", "--", "-.", ":"), {title: method for method, title in TITLES.items()}
     for i, (name, curve) in enumerate(curves.items()):
         ranks = range(1, len(curve) + 1)
         axis.plot(
-            ranks, list(curve), styles[i % len(styles)], color=f"C{i % 10}",
+            ranks, list(curve), styles[i % len(styles)], color=method_color(names.get(name, name), i).light,
             marker="o", markersize=3, linewidth=1.6, label=name,
         )  # fmt: skip
     longest = max(map(len, curves.values()))

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ldmnet.errors import DataError, missing_extra
+from ldmnet.palette import class_color, method_color
 from ldmnet.records.leads import Parts, standard_error
 from ldmnet.records.record import Record
 from ldmnet.records.tables import ORDER, TUNED, cells_of
@@ -77,7 +78,7 @@ def feature_figure(panels: Mapping[str, Tensor], labels: Tensor, path: Path, *, 
                 flat[chosen, 0],
                 flat[chosen, 1],
                 s=2,
-                color=plt.cm.tab10(c % 10),
+                color=class_color(c).light,
                 label=str(c),
                 rasterized=True,
             )
@@ -125,7 +126,7 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
         plain = method.removesuffix(TUNED)
         tuned = plain != method
         style = {
-            "color": plt.cm.tab10(ORDER.index(plain)),
+            "color": method_color(plain).light,
             "marker": MARKERS[plain],
             "markerfacecolor": "white" if tuned else None,
             "linestyle": "--" if tuned else "-",
@@ -171,10 +172,10 @@ def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
     pull = [statistics.fmean(part.pull) for part in parts]
     graph = [statistics.fmean(part.graph) for part in parts]
     errors = [standard_error(part.graph) for part in parts]
-    axis.barh(places, pull, color="#b8b8b8", label="the pull: control less no regulariser")
+    axis.barh(places, pull, color=method_color("control").light, label="the pull: control less no regulariser")
     axis.barh(
-        places, graph, left=pull, xerr=errors, color="#2a6fbb", error_kw={"elinewidth": 1, "capsize": 2},
-        label="the graph: LDMNet less control",
+        places, graph, left=pull, xerr=errors, error_kw={"elinewidth": 1, "capsize": 2},
+        color=method_color("ldmnet").light, label="the graph: LDMNet less control",
     )  # fmt: skip
     for place, start, gain, error in zip(places, pull, graph, errors, strict=True):
         end = max(start, start + gain + error)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
@@ -50,6 +52,8 @@ class Record:
         loss_curve: the training loss by epoch.
         seconds: by phase.
         versions: of what computed it.
+        date: the day on which it was finished; empty in records of earlier versions.
+        command: the command that made it, where it was one of ours.
         data_note: what is odd about the data.
         finished: False in the folder of a run that is being trained, or was cut.
         format: of the record, as a number.
@@ -74,6 +78,8 @@ class Record:
     loss_curve: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    date: str = ""
+    command: str = ""
     data_note: str = ""
     finished: bool = True
     format: int = FORMAT
@@ -141,6 +147,14 @@ def versions() -> dict[str, str]:
         "numpy": numpy.__version__,
         "python": platform.python_version(),
     }
+
+
+def command_line() -> str:
+    """This process's own command, with names in place of absolute paths; empty in a program of somebody else's."""
+    program, *words = sys.argv or [""]
+    if Path(program).name not in ("ldmnet", "__main__.py"):
+        return ""
+    return shlex.join(["ldmnet", *(Path(word).name if Path(word).is_absolute() else word for word in words)])
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-from ldmnet.report.collect import Group
-from ldmnet.report.plots import Line, Part, color_of, finite, lines_plot
+from ldmnet.report.groups import Group
+from ldmnet.report.plots import Axis, Line, Part, finite, lines_plot, positive
 
-
-def _history_lines(group: Group, name: str, scale: float = 1.0) -> list[Line]:
-    """One line a method of a number in the histories, over the runs that have it."""
-    lines = []
-    for series in group.series:
-        runs = [[finite(epoch.get(name), scale) for epoch in run.history] for run in series.runs]
-        runs = [values for values in runs if any(v is not None for v in values)]
-        if runs:
-            longest = max(map(len, runs))
-            runs = [values + [None] * (longest - len(values)) for values in runs]
-            lines.append(Line(series, color_of(group, series), list(range(1, longest + 1)), runs))
-    return lines
+PLOTS: tuple[tuple[str, str, str, str, Axis], ...] = (
+    ("loss", "Training loss", "How far the network's answers on its training samples are from the labels (cross "
+     "entropy); lower is closer.", "loss", "log"),
+    ("penalty", "Penalty", "The term that LDMNet and the control add to the loss, eq. (9): how far the features are "
+     "from their targets.", "penalty", "log"),
+    ("accuracy", "Training accuracy", "The share of the training samples that the network gets right, as its batches "
+     "saw it.", "%", "accuracy"),
+    ("val_accuracy", "Validation accuracy", "The share that it gets right of samples that were held out of the "
+     "training set to choose settings with.", "%", "accuracy"),
+)  # fmt: skip
 
 
 def curves(number: int, group: Group) -> Part:
-    """Training loss; training, validation and snapshot accuracy where there."""
+    """Draw training loss, penalty, and accuracy in training, on validation data and on the followed samples."""
     part = Part(group.title)
-    if lines := _history_lines(group, "loss"):
-        part.plots.append(lines_plot(f"loss-{number}", "Training loss", "loss", lines, log=True))
-    if lines := [line for line in _history_lines(group, "penalty") if any(line.mean)]:
-        part.plots.append(lines_plot(f"penalty-{number}", "Penalty, eq. (9)", "penalty", lines, log=True))
-    if lines := _history_lines(group, "accuracy", 100):
-        part.plots.append(lines_plot(f"train-{number}", "Training accuracy, %", "%", lines, late=True))
-    if lines := _history_lines(group, "val_accuracy", 100):
-        part.plots.append(lines_plot(f"validation-{number}", "Validation accuracy, %", "%", lines, late=True))
-    if lines := _followed_lines(group):
-        title = _followed_title(group)
-        part.plots.append(lines_plot(f"followed-{number}", title, "%", lines, late=True, markers=True))
+    trained = [int(result["n_train"]) for run in group.runs if (result := run.result) and result.get("n_train")]
+    for name, title, words, y, axis in PLOTS:
+        if lines := _history_lines(group, name, axis):
+            samples = min(trained, default=0) if name == "accuracy" else 0
+            part.plots.append(lines_plot(f"{name}-{number}", title, words, lines, y=y, axis=axis, samples=samples))
+    lines, points = [], None
+    for series in group.series:
+        if (kept := series.traced.snapshots) is not None:
+            points = kept.points
+            right = [100 * float((s.predicted == points.labels.numpy()).mean()) for s in kept.taken.values()]
+            lines.append(Line(series, list(kept.taken), [list(right)]))
+    if points is not None:
+        n, kind = len(points.labels), points.part
+        words = f"The share that it gets right of {n} {kind} samples that were followed; one is {100 / n:.2g} %."
+        title = f"Accuracy on {n} {kind} samples"
+        part.plots.append(
+            lines_plot(f"followed-{number}", title, words, lines, y="%", axis="accuracy", samples=n, markers=True)
+        )
+    without = [series.label for series in group.series if not series.traced.history]
     if not part.plots:
         part.notes.append("These runs kept no history of their epochs.")
-    elif not any(plot.name.startswith("validation") for plot in part.plots):
-        part.notes.append("No validation data was held out while these runs trained.")
-    without = [series.label for series in group.series if not series.traced.history]
-    if part.plots and without:
+    elif without:
         part.notes.append(f"There is no history of: {', '.join(without)}.")
     return part
 
 
-def _followed_title(group: Group) -> str:
-    points = next((run.snapshots.points for run in group.runs if run.snapshots is not None), None)
-    kind = "" if points is None else f"{len(points.labels)} {points.part} samples that were followed"
-    return f"Accuracy on the {kind}, %"
-
-
-def _followed_lines(group: Group) -> list[Line]:
+def _history_lines(group: Group, name: str, axis: Axis) -> list[Line]:
+    """One line per method of a number in the histories, over the runs that have it."""
     lines = []
     for series in group.series:
-        kept = series.traced.snapshots
-        if kept is not None:
-            labels = kept.points.labels.numpy()
-            right: list[float | None] = [100 * float((s.predicted == labels).mean()) for s in kept.taken.values()]
-            lines.append(Line(series, color_of(group, series), list(kept.taken), [right]))
+        runs = [
+            [positive(epoch.get(name)) if axis == "log" else finite(epoch.get(name), 100) for epoch in run.history]
+            for run in series.runs
+        ]
+        runs = [values for values in runs if any(v is not None for v in values)]
+        if runs:
+            longest = max(map(len, runs))
+            runs = [values + [None] * (longest - len(values)) for values in runs]
+            lines.append(Line(series, list(range(1, longest + 1)), runs))
     return lines

@@ -1,4 +1,4 @@
-"""The features of a group of runs as they move over the epochs: their places, their pictures, their spectrum."""
+"""The features of a group of runs as they move over the epochs: their places, their pictures, their spread."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from ldmnet.errors import missing_extra
+from ldmnet.palette import CLASS_COLORS
 from ldmnet.records.snapshots import Points, Snapshot
-from ldmnet.report.collect import Group, Series
-from ldmnet.report.plots import Line, Part, Plot, Spec, color_of, lines_plot, short, words
-from ldmnet.report.tables import plain
+from ldmnet.report.groups import Group, Series
+from ldmnet.report.plots import SYMBOLS, Figure, Line, Panel, Part, Plot, clip, lines_plot
 
 SPRITE_COLUMNS = 20
 RANGE = 1000  # coordinates go into the page as whole numbers from -RANGE to RANGE
+GLYPHS = ("●", "■", "◆", "▲", "▼")  # SYMBOLS, in a legend
+BOX = {"range": [-1.08 * RANGE, 1.08 * RANGE], "visible": False, "fixedrange": True}
 
 
-def features(number: int, group: Group, sprites: dict[str, str]) -> tuple[Part, Part]:
-    """The features by method and epoch, and their spectrum; methods that followed the same samples side by side.
+def features(number: int, group: Group, sprites: dict[str, str]) -> Part:
+    """Draw the features by method and epoch, and their spread; methods that followed the same samples side by side.
 
     Args:
         number: the group's.
         group: the runs.
         sprites: the pictures of all samples by id, which this adds to.
     """
-    shown, spectra = Part(group.title), Part(group.title)
-    alike: dict[tuple[Any, ...], list[Series]] = {}
+    part = Part(group.title)
+    alike: dict[tuple[Any, ...], list[tuple[Series, list[Snapshot], Points]]] = {}
     for series in group.series:
         kept = series.traced.snapshots
         if kept is not None and kept.taken:
-            alike.setdefault((_points_id(kept.points), *kept.taken), []).append(series)
-    for place, members in enumerate(alike.values()):
-        name = f"{number}-{place}"
-        shown.plots.append(_features_plot(name, group, members, sprites))
-        spectra.plots.extend(_spectrum_plots(name, group, members))
+            member = series, list(kept.taken.values()), kept.points
+            alike.setdefault((_points_id(kept.points), *kept.taken), []).append(member)
+    for place, (key, members) in enumerate(alike.items()):
+        name, epochs, points = f"{number}-{place}", list(key[1:]), members[0][2]
+        taken = [(series, snapshots) for series, snapshots, _ in members]
+        part.plots.append(_features_plot(name, taken, points, epochs, sprites))
+        part.plots.extend(_spread_plots(name, taken, epochs))
     without = [series.label for series in group.series if series.traced.snapshots is None]
     if not alike:
-        sentence = "These runs kept no snapshots of their features: reproduce needs --snapshots for that."
-        shown.notes.append(sentence)
-        spectra.notes.append(sentence)
+        part.notes.append("These runs kept no snapshots of their features: reproduce needs --snapshots for that.")
     elif without:
-        shown.notes.append(f"There are no snapshots of: {', '.join(without)}.")
-    return shown, spectra
+        part.notes.append(f"There are no snapshots of: {', '.join(without)}.")
+    return part
 
 
 def _points_id(points: Points) -> str:
@@ -58,58 +60,88 @@ def _points_id(points: Points) -> str:
     return digest.hexdigest()[:12]
 
 
-def _features_plot(name: str, group: Group, members: list[Series], sprites: dict[str, str]) -> Plot:
-    kept = [series.traced.snapshots for series in members]
-    first = kept[0]
-    assert first is not None
-    points, epochs = first.points, list(first.taken)
-    panels = []
-    for series, snapshots in zip(members, kept, strict=True):
-        assert snapshots is not None
-        places, share = project(list(snapshots.taken.values()))
-        scale = [float(np.abs(xy).max()) or 1.0 for xy in places]
-        panels.append(
-            {
-                "label": series.label,
-                "color": color_of(group, series),
-                "scale": short(scale),
-                "frame": [_frame(xy / s) for xy, s in zip(places, scale, strict=True)],
-                "share": round(100 * share, 1),
-                "x": [_whole(xy[:, 0] / s) for xy, s in zip(places, scale, strict=True)],
-                "y": [_whole(xy[:, 1] / s) for xy, s in zip(places, scale, strict=True)],
-                "predicted": [snapshot.predicted.tolist() for snapshot in snapshots.taken.values()],
-            }
-        )
-    sprite = None
-    if points.images is not None:
-        sprite = {"id": _points_id(points), "columns": SPRITE_COLUMNS, "rows": -(-len(points.names) // SPRITE_COLUMNS)}
-        sprite |= {"height": points.images.shape[1], "width": points.images.shape[2]}
-        sprites.setdefault(str(sprite["id"]), sprite_png(points.images))
-    spec = {
-        "kind": "features",
-        "epochs": epochs,
-        "classes": points.class_names,
-        "labels": points.labels.tolist(),
-        "names": points.names,
-        "part": points.part,
-        "sprite": sprite,
-        "panels": panels,
+def _features_plot(
+    name: str,
+    members: list[tuple[Series, list[Snapshot]]],
+    points: Points,
+    epochs: list[int],
+    sprites: dict[str, str],
+) -> Plot:
+    labels, classes = points.labels.tolist(), points.class_names
+    panels, shares = [], []
+    for k, (series, snapshots) in enumerate(members):
+        places, share = project(snapshots)
+        right = 100 * float((snapshots[-1].predicted == points.labels.numpy()).mean())
+        frames = [_frame(xy, s, labels, classes) for xy, s in zip(places, snapshots, strict=True)]
+        trace: Figure = {
+            "type": "scatter",
+            "mode": "markers",
+            "text": [f"sample {clip(n)}, class {clip(classes[c])}" for n, c in zip(points.names, labels, strict=True)],
+            "hovertemplate": "%{text}<br>taken for %{customdata}<extra></extra>",
+            "selected": {"marker": {"size": 18}},
+            "unselected": {"marker": {"opacity": 1}},
+            "selectedpoints": [0],
+        }
+        marker: Figure = {
+            "size": 8,
+            "opacity": 1,
+            "color": [f"class-{c % len(CLASS_COLORS)}" for c in labels],
+            "symbol": [SYMBOLS[_symbol(c)] for c in labels],
+        }
+        last = frames[-1]
+        trace |= {**last, "marker": {**marker, "line": {"color": "text", **last["marker"]["line"]}}}
+        layout = {"margin": {"l": 2, "r": 2, "t": 2, "b": 2}, "xaxis": BOX, "yaxis": BOX, "dragmode": False}
+        figure: Figure = {"data": [trace], "layout": layout, "frames": frames}
+        panels.append(Panel(f"features-{name}-{k}", f"{series.label}: {right:.1f} % right", figure))
+        shares.append(f"{series.label} {100 * share:.0f} %")
+    samples: dict[str, Any] = {
+        "words": [f"{points.part} sample {n}, class {classes[c]}" for n, c in zip(points.names, labels, strict=True)]
     }
-    shares = ", ".join(f"{panel['label']} {panel['share']:.0f} %" for panel in panels)
-    summary = (
-        f"{len(points.names)} {points.part} samples of {len(points.class_names)} classes, seen by their features at "
-        f"{len(epochs)} epochs, from {epochs[0]} (before training) to {epochs[-1]}. Each method has one pair of axes: "
-        f"the two principal directions of its features at the last epoch, which hold this share of their variance: "
-        f"{shares}."
+    if points.images is not None:
+        rows = -(-len(points.names) // SPRITE_COLUMNS)
+        height, width = points.images.shape[1:3]
+        key = _points_id(points)
+        sprites.setdefault(key, sprite_png(points.images))
+        samples["sprite"] = {"id": key, "columns": SPRITE_COLUMNS, "rows": rows, "height": height, "width": width}
+    return Plot(
+        f"features-{name}",
+        "Where the samples lie",
+        f"The features of {len(labels)} {points.part} samples, seen along their two principal components: the two "
+        "directions, fixed at the last epoch, in which a method's features spread most. Each epoch is drawn at its own "
+        "scale. An outline marks a sample that is taken for another class; beside the method, the share "
+        "that is right at the last epoch.",
+        panels,
+        f"The two directions hold this share of the variance at the last epoch: {', '.join(shares)}.",
+        kind="features",
+        legend=[(GLYPHS[_symbol(c)], f"class-{c % len(CLASS_COLORS)}", name) for c, name in enumerate(classes)],
+        epochs=epochs,
+        samples=samples,
     )
-    return Plot(f"features-{name}", "Principal components of the features", summary, spec)
+
+
+def _symbol(number: int) -> int:
+    """A class's symbol: classes of one colour have another one."""
+    return (number + number // len(CLASS_COLORS)) % len(SYMBOLS)
+
+
+def _frame(places: NDArray[np.float64], snapshot: Snapshot, labels: list[int], classes: list[str]) -> Figure:
+    """What changes in a trace from epoch to epoch; the places fill the square from -RANGE to RANGE."""
+    low, high = places.min(0), places.max(0)
+    whole = np.rint(RANGE * (places - (low + high) / 2) / ((high - low).max() / 2 or 1.0)).astype(int)
+    predicted = snapshot.predicted.tolist()
+    return {
+        "x": whole[:, 0].tolist(),
+        "y": whole[:, 1].tolist(),
+        "customdata": [clip(classes[c]) if c < len(classes) else str(c) for c in predicted],
+        "marker": {"line": {"width": [1.8 if a != b else 0 for a, b in zip(predicted, labels, strict=True)]}},
+    }
 
 
 def project(snapshots: Sequence[Snapshot]) -> tuple[list[NDArray[np.float64]], float]:
-    """Each snapshot in the two principal directions of the last one, around its own mean.
+    """Show each snapshot in the two principal directions of the last one, around its own mean.
 
     Returns:
-        (n, 2) places, one a snapshot, and the share of the last one's variance that they show.
+        (n, 2) places, one array per snapshot, and the share of the last one's variance that they show.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine, small matrices on many threads take seconds
@@ -126,19 +158,8 @@ def project(snapshots: Sequence[Snapshot]) -> tuple[list[NDArray[np.float64]], f
     return places, float(sizes[:2].square().sum() / sizes.square().sum().clamp(min=1e-300))
 
 
-def _frame(places: NDArray[np.float64]) -> list[int]:
-    """The middle and half the side of the square around some places, as whole numbers like theirs."""
-    low, high = places.min(0), places.max(0)
-    return _whole(np.array([*(low + high) / 2, max((high - low).max() / 2, 1e-3)]))
-
-
-def _whole(values: NDArray[np.float64]) -> list[int]:
-    out: list[int] = np.rint(RANGE * values).astype(int).tolist()
-    return out
-
-
 def sprite_png(images: NDArray[np.uint8]) -> str:
-    """All pictures on one sheet, as a data address."""
+    """Put all pictures on one sheet, as a data address."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -154,51 +175,35 @@ def sprite_png(images: NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _spectrum_plots(name: str, group: Group, members: list[Series]) -> list[Plot]:
-    first = members[0].traced.snapshots
-    assert first is not None
-    epochs = list(first.taken)
-    lines: list[Spec] = []
-    dimensions: list[Line] = []
-    for series in members:
-        assert series.traced.snapshots is not None
-        taken = list(series.traced.snapshots.taken.values())
-        color = color_of(group, series)
-        lines.append(
-            {
-                "label": series.label,
-                "color": color,
-                "all": [short(_shares(s.spectrum, float(s.total[0]))) for s in taken],
-                "within": [short(_shares(s.within, float(s.total[1]))) for s in taken],
-            }
+def within_share(snapshot: Snapshot) -> float | None:
+    """Return the share of the features' variance that lies within classes, in percent."""
+    total, within = map(float, snapshot.total)
+    return 100 * within / total if total > 0 else None
+
+
+def _spread_plots(name: str, members: list[tuple[Series, list[Snapshot]]], epochs: list[int]) -> list[Plot]:
+    shares = [Line(series, epochs, [[within_share(s) for s in snapshots]]) for series, snapshots in members]
+    spectra = []
+    for series, snapshots in members:
+        last = snapshots[-1]
+        total = float(last.total[0])
+        line: list[float | None] = [100 * float(v) / total if v > 1e-7 * total > 0 else None for v in last.within]
+        spectra.append(Line(series, list(range(1, len(line) + 1)), [line]))
+    plots = [
+        lines_plot(
+            f"within-{name}", "Share of variance within classes",
+            "How much of the features' spread lies around the means of their classes, the rest being between those "
+            "means; the lower, the tighter the classes.",
+            shares, y="% of the variance", axis="percent", markers=True,
         )
-        values = [effective_dimension(s.within, float(s.total[1])) for s in taken]
-        dimensions.append(Line(series, color, epochs, [values]))
-    ends = ", ".join(f"{line['label']} {words(line['within'][-1][0])} %" for line in lines)
-    spectrum = Plot(
-        f"spectrum-{name}",
-        "Spectrum of the features' covariance",
-        f"The {len(lines[0]['within'][0])} largest eigenvalues, in percent of their whole sum, at the chosen epoch. "
-        f"Within classes at the last epoch, the largest holds: {ends}. The faster a line falls, the fewer dimensions "
-        f"the features fill.",
-        {"kind": "spectrum", "epochs": epochs, "lines": lines},
-        plain(
-            f"Largest eigenvalues within classes at epoch {epochs[-1]}, % of their sum",
-            ["eigenvalue", *(str(line["label"]) for line in lines)],
-            [[str(i + 1), *(words(line["within"][-1][i]) for line in lines)] for i in range(10)],
-        ),
-    )
-    grown = lines_plot(
-        f"dimension-{name}", "Effective dimension within classes", "dimensions", dimensions, markers=True
-    )
-    return [spectrum, grown]
-
-
-def _shares(eigenvalues: NDArray[np.float32], total: float) -> list[float | None]:
-    return [100 * float(v) / total if total > 0 and v > 1e-7 * total else None for v in eigenvalues]
-
-
-def effective_dimension(eigenvalues: NDArray[np.float32], total: float) -> float | None:
-    """(sum of eigenvalues)^2 / sum of their squares: m for m equal ones."""
-    squares = float((eigenvalues.astype(np.float64) ** 2).sum())
-    return total**2 / squares if squares > 0 else None
+    ]  # fmt: skip
+    if any(v is not None for line in spectra for v in line.mean):
+        plots.append(
+            lines_plot(
+                f"spectrum-{name}", f"Spread within classes by direction, at epoch {epochs[-1]}",
+                "The same share split over the directions in which the features spread most around the means of their "
+                "classes, the widest first (the largest eigenvalues of their covariance).",
+                spectra, y="% of the variance", x="direction", axis="log",
+            )
+        )  # fmt: skip
+    return plots

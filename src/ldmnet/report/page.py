@@ -13,12 +13,15 @@ from typing import Any
 
 from ldmnet.errors import DataError, InputError, missing_extra
 from ldmnet.files import write_atomically
-from ldmnet.report.collect import Group, Run, collect, groups_of
+from ldmnet.palette import CLASS_COLORS, METHOD_COLORS, OTHER_COLORS
+from ldmnet.report.classes import classes
+from ldmnet.report.collect import Run, collect
 from ldmnet.report.curves import curves
 from ldmnet.report.features import features
-from ldmnet.report.plots import Part, Plot
-from ldmnet.report.solver import solver
-from ldmnet.report.tables import results, settings
+from ldmnet.report.groups import Group, groups_of
+from ldmnet.report.plots import TEMPLATE, Part, Plot, escaped
+from ldmnet.report.solver import solver, verdict
+from ldmnet.report.tables import results, settings, terms
 
 MOST_BYTES = 15_000_000
 FEATURE_BYTES = 6_000_000  # of snapshots and pictures together
@@ -48,7 +51,7 @@ def write_report(paths: Iterable[Path], output: Path) -> Path:
 
 
 def render(runs: Sequence[Run]) -> str:
-    """The page's text."""
+    """Return the page's text."""
     try:
         import jinja2
         from jinja2.utils import htmlsafe_json_dumps
@@ -61,23 +64,21 @@ def render(runs: Sequence[Run]) -> str:
     sections, data = _sections(groups)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
+    titles = [group.title for group in groups]
     return template.render(
-        title=_title(groups),
+        title="; ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else ""),
         alone=len(groups) == 1,
+        groups=groups,
         results=results(runs),
+        terms=terms(runs),
         sections=sections,
         settings=[(group.title, settings(group)) for group in groups],
         data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
-        style=Markup((files / "style.css").read_text(encoding="utf-8")),
+        style=Markup(_colors() + (files / "style.css").read_text(encoding="utf-8")),
         plotly=Markup(plotly),
         script=Markup(script),
         script_hashes=[_hash(plotly), _hash(script)],
     )
-
-
-def _title(groups: Sequence[Group]) -> str:
-    shown = [group.title for group in groups]
-    return "; ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,58 +89,80 @@ class Section:
     title: str
     words: str
     parts: list[Part]
-    hint: str = ""  # for those who have a mouse
+    folded: bool = False
+    summary: str = ""  # what is seen of a folded one
+    alarm: bool = False  # open it at once
 
 
 def _sections(groups: Sequence[Group]) -> tuple[list[Section], dict[str, Any]]:
     """The sections with plots, and the page's data."""
     sprites: dict[str, str] = {}
-    shown, spectra, size = [], [], 0
+    shown, size = [], 0
     for number, group in enumerate(groups):
         before = sum(map(len, sprites.values()))
         if size > FEATURE_BYTES:
             note = "Left out, since the page would become too large: name fewer runs to see these."
-            parts = Part(group.title, notes=[note]), Part(group.title, notes=[note])
+            part = Part(group.title, notes=[note])
         else:
-            parts = features(number, group, sprites)
-        size += sum(map(len, sprites.values())) - before + sum(_weight(plot) for plot in parts[0].plots)
-        shown.append(parts[0])
-        spectra.append(parts[1])
+            part = features(number, group, sprites)
+        size += sum(map(len, sprites.values())) - before + sum(_weight(plot) for plot in part.plots)
+        shown.append(part)
+    health, alarm = verdict(groups)
     sections = [
+        Section(
+            "classes",
+            "Classes",
+            "Which classes each method gets right, and which it takes for one another.",
+            [classes(number, group) for number, group in enumerate(groups)],
+        ),
         Section(
             "curves",
             "Learning curves",
-            "What each method met while it trained.",
+            "What each method met while it trained. An epoch is one pass over the training samples. Click a name to "
+            "hide its line.",
             [curves(number, group) for number, group in enumerate(groups)],
-            "Drag over a plot to look closer, double-click to go back.",
         ),
         Section(
             "features",
             "Features",
-            "How each method's feature layer sees the same samples as training goes on. Move the sliders, or point at "
-            "a sample.",
+            "Features are the numbers that the network's last layer but one makes of a sample, and that LDMNet shapes.",
             shown,
-        ),
-        Section(
-            "spectrum",
-            "Spectrum of the features",
-            "How many dimensions the features fill: around the mean of each class, or around that of all samples.",
-            spectra,
         ),
         Section(
             "solver",
             "The solver's health",
-            "Every update solves one linear system for new targets; this is how that went.",
+            "Every second epoch, an update solves one linear system per class for the features' new targets; this is "
+            "how that went.",
             [solver(number, group) for number, group in enumerate(groups)],
+            folded=True,
+            summary=health,
+            alarm=alarm,
         ),
     ]
-    plots = {plot.name: plot.spec for section in sections for part in section.parts for plot in part.plots}
-    return sections, {"plots": plots, "sprites": sprites}
+    plots = [plot for section in sections for part in section.parts for plot in part.plots]
+    return sections, {
+        "figures": {panel.name: escaped(panel.figure) for plot in plots for panel in plot.panels},
+        "template": TEMPLATE,
+        "samples": {plot.name: plot.samples for plot in plots if plot.samples},
+        "sprites": sprites,
+    }
 
 
 def _weight(plot: Plot) -> int:
     """About how many bytes a plot of features takes in the page."""
-    return sum(12 * len(panel["x"]) * len(panel["x"][0]) for panel in plot.spec["panels"])
+    frames = [frame for panel in plot.panels for frame in panel.figure.get("frames", [])]
+    return sum(25 * len(frame["x"]) for frame in frames)
+
+
+def _colors() -> str:
+    """The palette as variables of the page's style, for both schemes; paper is always light."""
+    named = [
+        *METHOD_COLORS.items(),
+        *((f"other-{i}", color) for i, color in enumerate(OTHER_COLORS)),
+        *((f"class-{i}", color) for i, color in enumerate(CLASS_COLORS)),
+    ]
+    light, dark = ("".join(f"--{name}:{color[i]};" for name, color in named) for i in (0, 1))
+    return f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root:not(.paper){{{dark}}}}}\n"
 
 
 def _plotly() -> str:

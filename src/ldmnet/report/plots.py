@@ -1,24 +1,60 @@
-"""What a plot is: the numbers that the page draws, and the words and the table that say the same.
+"""What a plot is: a figure of plotly's, and the sentence, the summary and the table that say the same.
 
-A plot is a plain dictionary, since it goes into the page as JSON; `page.js` draws the kinds `lines`, `features` and
-`spectrum`. Lines over epochs are made here, for the sections that draw them: `curves`, `features`, `solver`.
+A figure is a plain dictionary of plotly's own (`data`, `layout`), which goes into the page as JSON. Colours stand in it
+by name (`ldmnet`, `class-3`, `text`), and the page puts those of the light or the dark scheme in their place.
 """
 
 from __future__ import annotations
 
+import html
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from ldmnet.records.tables import ORDER
-from ldmnet.report.collect import Group, Series
+from ldmnet.report.groups import Series
 from ldmnet.report.tables import Table, plain
 
-Spec = dict[str, Any]
+Figure = dict[str, Any]
+Axis = Literal["zero", "log", "accuracy", "percent"]
 MOST_LINES = 12  # of one plot
-TABLE_EPOCHS = 11  # rows of the table behind a plot
+TABLE_ROWS = 11  # of the table behind a plot
+LEAST_SPAN = 20.0  # points of accuracy on an axis, and never fewer than those of ten samples
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
+DASHES = ("dot", "dash", "dashdot", "longdash", "solid")
+ORDER = ("none", "weight_decay", "dropout", "control", "ldmnet")
+TEMPLATES = ("hovertemplate", "texttemplate")  # of ours alone; %{...} fills names in without reading their tags
+
+_AXIS = {
+    "gridcolor": "rule", "linecolor": "muted", "zerolinecolor": "rule", "showline": True, "automargin": True,
+    "title": {"standoff": 8},
+}  # fmt: skip
+TEMPLATE: Figure = {
+    "layout": {
+        "paper_bgcolor": "surface",
+        "plot_bgcolor": "surface",
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "text"},
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "legend": {
+            "orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11.5},
+        },
+        "hoverlabel": {
+            "bgcolor": "surface", "bordercolor": "muted", "namelength": -1, "font": {"color": "text"},
+        },
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One figure of a plot, with an id in the page and a title of its own where the plot has several."""
+
+    name: str
+    title: str
+    figure: Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +64,26 @@ class Plot:
     Attributes:
         name: its id in the page.
         title: what it shows.
-        summary: the same in words, for those who do not see it.
-        spec: for `page.js`.
-        table: its numbers, at a few epochs.
+        words: a sentence that explains it.
+        panels: its figures.
+        summary: the numbers in words, for those who do not see it.
+        table: its numbers.
+        kind: "lines"; "square", with one figure per method; or "features", with controls too.
+        legend: symbol, colour and name, where plotly draws none.
+        epochs: those of the features.
+        samples: what the page says about each sample, and where its picture is.
     """
 
     name: str
     title: str
-    summary: str
-    spec: Spec
+    words: str
+    panels: list[Panel]
+    summary: str = ""
     table: Table | None = None
+    kind: str = "lines"
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    samples: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,114 +98,159 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One method's line: its values by epoch, over one or more runs."""
+    """One method's line: its values at each x, over one or more runs."""
 
     series: Series
-    color: int
     x: list[int]
     runs: list[list[float | None]]
 
     @property
     def mean(self) -> list[float | None]:
         """Over the runs that have a number there."""
-        return [_mean(values) for values in zip(*self.runs, strict=True)]
+        columns = [[v for v in values if v is not None] for values in zip(*self.runs, strict=True)]
+        return [statistics.fmean(there) if there else None for there in columns]
 
-    def spec(self) -> Spec:
-        """For the page; with more than one run, also the range over them."""
-        spec: Spec = {"label": self.series.label, "color": self.color, "x": self.x, "y": short(self.mean)}
+    def traces(self, *, markers: bool) -> list[Figure]:
+        """For plotly; with more than one run, a band of their range too."""
+        series = self.series
+        place = ORDER.index(series.color) if series.color in ORDER else int(series.color[-1])
+        look: Figure = {"x": self.x, "mode": "lines"}
+        line = {"color": series.color, "dash": DASHES[(place + series.repeat) % 5], "width": 2 + (place == 4)}
+        traces: list[Figure] = []
         if len(self.runs) > 1:
             columns = [[v for v in values if v is not None] for values in zip(*self.runs, strict=True)]
-            spec["low"] = short([min(values, default=None) for values in columns])
-            spec["high"] = short([max(values, default=None) for values in columns])
-        return spec
-
-
-def color_of(group: Group, series: Series) -> int:
-    """The number of a method's colour, the same in every plot."""
-    method = series.runs[0].method
-    if group.kind == "training":
-        return group.series.index(series)
-    return ORDER.index(method) if method in ORDER else len(ORDER) + group.series.index(series)
+            look["legendgroup"] = series.label  # a click hides the band too
+            band = {**look, "hoverinfo": "skip", "showlegend": False, "line": {"width": 0}}
+            traces.append({**band, "y": short([min(values, default=None) for values in columns])})
+            high = short([max(values, default=None) for values in columns])
+            traces.append({**band, "y": high, "fill": "tonexty", "fillcolor": series.color})
+        look |= {"name": clip(series.label), "y": short(self.mean), "line": line, "hovertemplate": "%{y:.4~g}"}
+        if markers:
+            symbol = SYMBOLS[place] + ("-open" if series.repeat else "")
+            look |= {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 7, "color": series.color}}
+        return [*traces, look]
 
 
 def lines_plot(
     name: str,
     title: str,
-    y: str,
+    words: str,
     lines: Sequence[Line],
     *,
-    log: bool = False,
-    late: bool = False,
+    y: str,
+    x: str = "epoch",
+    axis: Axis = "zero",
+    samples: int = 0,
     markers: bool = False,
 ) -> Plot:
-    """Lines by epoch with their last values in words, and a table of some epochs.
+    """Draw lines with their last values (or first, where x is not time) in words, and a table of some of them.
 
     Args:
         name: the plot's id.
         title: what it shows.
+        words: a sentence that explains it.
+        lines: one per method.
         y: the vertical axis.
-        lines: one a method.
-        log: a logarithmic axis.
-        late: choose the axis by what comes after the first quarter, where differences are small.
+        x: the horizontal axis.
+        axis: what the vertical axis spans.
+        samples: how many samples an accuracy is about.
         markers: mark every value.
     """
     drawn = lines[:MOST_LINES]
-    last = [f"{line.series.label} {words(_last(line.mean))}" for line in drawn]
-    seeds = max(len(line.runs) for line in drawn)
-    summary = f"{title}, by epoch. At the end: {', '.join(last)}."
-    if seeds > 1:
+    end = _last if x == "epoch" else _first
+    ends = [f"{line.series.label} {number_words(end(line.mean))}" for line in drawn]
+    summary = f"At the {'last' if x == 'epoch' else 'first'} {x}: {', '.join(ends)}."
+    if (seeds := max(len(line.runs) for line in drawn)) > 1:
         summary += f" Lines are means of up to {seeds} runs, bands their range."
     if len(lines) > len(drawn):
         summary += f" The first {len(drawn)} of {len(lines)} are drawn."
-    spec: Spec = {"kind": "lines", "y": y, "log": log, "markers": markers, "lines": [line.spec() for line in drawn]}
-    if late:
-        spec["range"] = _late_range(drawn)
-    return Plot(name, title, summary, spec, _epochs_table(title, drawn))
+    values = [v for line in drawn for run in line.runs for v in run if v is not None]
+    layout = {
+        "hovermode": "x unified",
+        "showlegend": True,
+        "xaxis": {"title": {"text": x}},
+        "yaxis": {"title": {"text": y}, **axis_of(axis, values, _late(drawn), samples)},
+    }
+    figure = {"data": [trace for line in drawn for trace in line.traces(markers=markers)], "layout": layout}
+    return Plot(name, title, words, [Panel(name, "", figure)], summary, _numbers(title, x, drawn))
 
 
-def _late_range(lines: Sequence[Line]) -> list[float]:
-    end = max(epoch for line in lines for epoch in line.x)
-    values = [v for line in lines for x, v in zip(line.x, line.mean, strict=True) if v is not None and x >= end / 4]
-    edge = 0.06 * (max(values) - min(values)) + 0.2
-    return [min(values) - edge, max(values) + edge]
+def _late(lines: Sequence[Line]) -> list[float]:
+    """The values after the first quarter, where differences of accuracy are small."""
+    end = max(x for line in lines for x in line.x)
+    return [v for line in lines for x, v in zip(line.x, line.mean, strict=True) if v is not None and x >= end / 4]
 
 
-def _epochs_table(title: str, lines: Sequence[Line]) -> Table:
-    epochs = sorted({epoch for line in lines for epoch in line.x})
-    if len(epochs) > TABLE_EPOCHS:
-        epochs = [epochs[round(i * (len(epochs) - 1) / (TABLE_EPOCHS - 1))] for i in range(TABLE_EPOCHS)]
-    by_line = [dict(zip(line.x, line.mean, strict=True)) for line in lines]
-    rows = [[str(epoch), *(words(values.get(epoch)) for values in by_line)] for epoch in epochs]
-    return plain(f"{title}, by epoch", ["epoch", *(line.series.label for line in lines)], rows)
+def axis_of(kind: Axis, values: Sequence[float], late: Sequence[float], samples: int = 0) -> Figure:
+    """Choose an axis that does not blow up a small difference.
+
+    From zero; or in decades, at least one of them; or accuracy, at least `LEAST_SPAN` points and ten samples.
+    """
+    if kind == "log":
+        found = [math.log10(v) for v in values if v > 0] or [0.0]
+        spare = max(0.05 * (max(found) - min(found)), (1 - max(found) + min(found)) / 2)
+        ends = [min(found) - spare, max(found) + spare]
+        ticks = {"dtick": math.ceil((ends[1] - ends[0]) / 6)} if ends[1] - ends[0] > 1.5 else {"dtick": "D2"}
+        return {"type": "log", "exponentformat": "power", "range": [round(v, 3) for v in ends], **ticks}
+    if kind == "percent":
+        return {"range": [0, 102]}
+    if kind == "accuracy":
+        low, high = min(late, default=0.0), max(late, default=100.0)
+        span = max(1.1 * (high - low), LEAST_SPAN, 1000 / samples if samples else 0)
+        top = min(100.0, high + max(0.0, span - (high - low)) / 2)
+        return {"range": [round(max(0.0, top - span), 2), round(top + 0.02 * span, 2)]}
+    return {"rangemode": "tozero"}
+
+
+def _numbers(title: str, x: str, lines: Sequence[Line]) -> Table:
+    at = sorted({place for line in lines for place in line.x})
+    if len(at) > TABLE_ROWS:
+        at = [at[round(i * (len(at) - 1) / (TABLE_ROWS - 1))] for i in range(TABLE_ROWS)]
+    found = [dict(zip(line.x, line.mean, strict=True)) for line in lines]
+    rows = [[str(place), *(number_words(values.get(place)) for values in found)] for place in at]
+    return plain(title, [x, *(line.series.label for line in lines)], rows)
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((v for v in values if v is not None), None)
+
+
+def _last(values: Sequence[float | None]) -> float | None:
+    return _first(reversed(values))
+
+
+def escaped(value: Any, key: str = "") -> Any:
+    """Copy a figure with its texts escaped, since plotly reads tags in them; what a file named stays text."""
+    if isinstance(value, dict):
+        return {k: escaped(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [escaped(v, key) for v in value]
+    return html.escape(value, quote=False) if isinstance(value, str) and key not in TEMPLATES else value
+
+
+def clip(text: str, most: int = 40) -> str:
+    """Shorten a name that would not leave room for its plot."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def finite(value: object, scale: float = 1.0) -> float | None:
-    """A finite number, scaled, or None."""
+    """Return a finite number, scaled, or None."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return scale * float(value)
     return None
 
 
-def positive(value: object, log: bool) -> float | None:
-    """The same, and above zero where the axis is logarithmic."""
+def positive(value: object) -> float | None:
+    """Return a number that a logarithmic axis can show, or None."""
     number = finite(value)
-    return None if number is None or (log and number <= 0) else number
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    there = [v for v in values if v is not None]
-    return statistics.fmean(there) if there else None
-
-
-def _last(values: Sequence[float | None]) -> float | None:
-    return next((v for v in reversed(values) if v is not None), None)
+    return None if number is None or number <= 0 else number
 
 
 def short(values: Iterable[float | None]) -> list[float | None]:
-    """Four significant digits: enough for a plot."""
+    """Round to four significant digits: enough for a plot."""
     return [None if v is None or not math.isfinite(v) else float(f"{v:.4g}") for v in values]
 
 
-def words(value: float | None) -> str:
-    """A number for people, a dash where there is none."""
+def number_words(value: float | None) -> str:
+    """Write a number for people, a dash where there is none."""
     return "\N{EN DASH}" if value is None else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

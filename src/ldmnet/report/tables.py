@@ -1,4 +1,4 @@
-"""Groups of runs to tables: results beside the paper's numbers, settings, versions."""
+"""Groups of runs to tables: results beside the paper's numbers, settings, versions; and a sentence per method."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from typing import Any
 from ldmnet.paper.presets import SETUP, paper_table
 from ldmnet.records.comparison import accuracy_words, compared_rows
 from ldmnet.records.record import Record
-from ldmnet.records.tables import TableRow, table_rows
-from ldmnet.report.collect import Group, Run, group_key, groups_of, title_of
+from ldmnet.records.tables import TUNED, TableRow, table_rows
+from ldmnet.report.collect import Run, title_of
+from ldmnet.report.groups import Group, group_key, groups_of
 
 MINUS = "\N{MINUS SIGN}"
+METHOD_WORDS = {
+    "none": "The network trained on its labels alone.",
+    "weight_decay": "Large weights cost: w times their sum of squares is added to the loss, eq. (24).",
+    "dropout": "At each training step a random part of the features is set to zero.",
+    "control": "LDMNet's loop without its graph: features are pulled toward where they were, not toward each other.",
+    "ldmnet": "Features are pulled toward targets that vary smoothly over a graph of each class's nearest neighbours, "
+    "so that they stay on a surface of few dimensions.",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Table:
 
     Attributes:
         caption: what it shows, in a few words.
-        head: one title a column.
+        head: one title per column.
         bodies: its rows.
         note: sentences that belong to it.
         folded: whether it is shown on request only.
@@ -79,7 +88,7 @@ def _paper(runs: list[Run]) -> Table:
     for size in dict.fromkeys(row.per_class for row in rows):
         members = [row for row in rows if row.per_class == size]
         best = max((row.mean for row in members if row.mean is not None), default=None)
-        title = "" if size is None else f"{size} training images a class"
+        title = "" if size is None else f"{size} training images per class"
         numbers = [_paper_row(row, printed) for row in members]
         bodies.append(Body(title, numbers, next((i for i, row in enumerate(members) if row.mean == best), None)))
     tests = " or ".join(f"{n:,}" for n in sorted({row.n_test for row in rows}))
@@ -89,8 +98,6 @@ def _paper(runs: list[Run]) -> Table:
         table = paper_table(name)
         words += f" The paper's numbers are those of its {table.source}"
         words += "." if table.name == name else f" ({table.name.upper()}, its own test images)."
-    notes = dict.fromkeys(str(run.record["data_note"]) for run in runs if run.record.get("data_note"))
-    words += "".join(f" The data: {note}." for note in notes)
     head = ["method", "here", *(["paper", "differ\N{SOFT HYPHEN}ence"] if printed else []), "seeds"]
     return Table(f"Accuracy on {name}, %", head, bodies, words)
 
@@ -120,8 +127,9 @@ def _comparison(runs: list[Run], title: str) -> Table:
         for row in rows
     ]
     words = (
-        "Accuracy in percent on the part held out, mean ± standard deviation over the splits, and a paired test "
-        "against LDMNet. The paper has no numbers for this data."
+        "Accuracy: the share of the part held out that a method gets right, mean ± standard deviation over the splits. "
+        "p: how often chance alone would make a difference from LDMNet at least as large (a paired test over the "
+        "splits); below 0.05 is often taken for real. The paper has no numbers for this data."
     )
     if any(row.ended_badly for row in rows):
         words += " Rows with * ended badly on one split or more: training itself failed there."
@@ -135,13 +143,13 @@ def _training(runs: list[Run]) -> Table:
         record = run.record
         if not record["finished"] or record["diverged"]:
             ended = "diverged" if record["finished"] else "not finished"
-            rows.append([run.source, title_of(run.method), ended, "", ""])
+            rows.append([run.source, run.title, ended, "", ""])
             continue
         accuracy = record["accuracy"]
         rows.append(
             [
                 run.source,
-                title_of(run.method),
+                run.title,
                 "none held out" if accuracy is None else f"{accuracy:.2f}",
                 f"{record['train_loss']:.4g}" if "train_loss" in record else "",
                 str(record["n_train"]),
@@ -151,12 +159,21 @@ def _training(runs: list[Run]) -> Table:
     return plain("Runs on your own data", head, rows, note="The paper has no numbers for this data.")
 
 
+def terms(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Explain the methods that were run, one sentence each."""
+    there = {run.method.removesuffix(TUNED) for run in runs}
+    words = [(title_of(method), sentence) for method, sentence in METHOD_WORDS.items() if method in there]
+    if any(run.method.endswith(TUNED) for run in runs):
+        words.append(("tuned", "With settings that were chosen on validation data, not those that the paper prints."))
+    return words
+
+
 # ---- settings and versions
 
 
 def settings(group: Group) -> list[Table]:
     """What all runs of a group share, what differs by method, and the versions."""
-    flat = {series.label: [_flat(run.record.get("settings") or {}) for run in series.runs] for series in group.series}
+    flat = {series.label: [_flat(run.settings) for run in series.runs] for series in group.series}
     names = list(dict.fromkeys(name for found in flat.values() for run in found for name in run))
     shared, varied = [], []
     for name in names:
@@ -173,13 +190,12 @@ def settings(group: Group) -> list[Table]:
         tables.append(plain(title, ["setting", "value"], shared, folded=True))
     spent = [[series.label, *_seconds(series.runs)] for series in group.series]
     if any(row[1] for row in spent):
-        tables.append(plain("Time, in seconds a run", ["method", "in all", "by phase"], spent))
-    versions = [run.record.get("versions") for run in group.runs]
-    known = [v for v in versions if isinstance(v, dict)]
+        tables.append(plain("Time per run, in seconds", ["method", "in all", "by phase"], spent))
+    known = [run.versions for run in group.runs if run.versions]
     names = list(dict.fromkeys(name for v in known for name in v))
     if names:
         rows = [[name, _values(v.get(name) for v in known)] for name in names]
-        tables.append(plain("Versions", ["package", "version"], rows))
+        tables.append(plain("Versions", ["package", "version"], rows, folded=True))
     return tables
 
 
@@ -201,9 +217,8 @@ def _values(values: Iterable[object]) -> str:
 
 def _seconds(runs: list[Run]) -> list[str]:
     """The mean time of a method's runs, in all and by phase."""
-    spent = [run.record.get("seconds") for run in runs]
-    known = [s for s in spent if isinstance(s, dict) and s]
+    known = [run.seconds for run in runs if run.seconds]
     if not known:
         return ["", ""]
-    phases = {name: sum(float(s.get(name, 0)) for s in known) / len(known) for name in known[0]}
+    phases = {name: sum(spent.get(name, 0) for spent in known) / len(known) for name in known[0]}
     return [f"{sum(phases.values()):.1f}", ", ".join(f"{name} {value:.1f}" for name, value in phases.items())]

@@ -35,6 +35,7 @@ def compare_methods(
     *,
     methods: Sequence[str] = METHODS,
     splits: int = 5,
+    name: str = "",
     on_run: Callable[[str, int], OnEpoch | None] | None = None,
     snapshots: bool = True,
 ) -> list[Record]:
@@ -48,6 +49,7 @@ def compare_methods(
         folder: keeps `records.jsonl` and one folder per run.
         methods: which.
         splits: how many; every method sees the same ones.
+        name: the data's name for people.
         on_run: called with the method and the split before each run; what it returns is called every epoch.
         snapshots: keep what a report shows of the first split's runs.
     """
@@ -57,7 +59,7 @@ def compare_methods(
         raise InputError("a comparison needs a test share above zero.")
     for method in methods:
         replace(settings, method=method).regularisation()  # numbers that do not fit end here, before the first run
-    path, first = folder / RECORDS, SamplesTask(settings, samples)
+    path, first = folder / RECORDS, SamplesTask(settings, samples, name=name)
     done = {record.hash: record for record in read_records([path])} if path.exists() else {}
     found = []
     for split in range(splits):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -22,7 +23,7 @@ import ldmnet
 from ldmnet.errors import DataError, DivergenceError, StateError
 from ldmnet.files import write_atomically
 from ldmnet.locks import owned
-from ldmnet.records.record import Record, versions
+from ldmnet.records.record import Record, command_line, versions
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
@@ -123,6 +124,8 @@ class Run(Generic[TaskT]):
             "hash": self.settings.hash(),
             "settings": self.settings.recorded(),
             "versions": versions(),
+            "command": command_line(),
+            "date": datetime.now(timezone.utc).date().isoformat(),
             **described,
             **found,
         }

@@ -213,12 +213,14 @@ class SamplesTask:
         settings: everything else that decides the result.
         samples: the data.
         reading: how it was read.
-        data: names it: a hash of the samples and their labels.
+        name: the data's name for people.
+        data: a hash of the samples and their labels, which tells the data from others.
     """
 
     settings: UserSettings
     samples: Samples
     reading: Reading = field(default_factory=Reading)
+    name: str = ""
     data: str = ""
 
     def __post_init__(self) -> None:
@@ -263,7 +265,8 @@ class SamplesTask:
 
     def described(self, data: Split) -> dict[str, Any]:
         """The data's name and sizes, and how to read samples like these."""
-        return {"data": self.data, "n_train": len(data.train), "n_test": len(data.test), **self._known()}
+        sizes = {"n_train": len(data.train), "n_test": len(data.test)}
+        return {"data": self.data, "data_name": self.name, **sizes, **self._known()}
 
     def _known(self) -> dict[str, Any]:
         return {

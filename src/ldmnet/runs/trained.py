@@ -39,11 +39,12 @@ def train_run(
     reading: Reading,
     folder: Path,
     *,
+    name: str = "",
     on_epoch: OnEpoch | None = None,
     snapshots: bool = True,
 ) -> Record:
     """Train into a folder, or resume what was cut short there, or say what is there if it is done."""
-    task = SamplesTask(settings, samples, reading)
+    task = SamplesTask(settings, samples, reading, name)
     run = Run(TABLE, settings.method, task, "given")
     kept = {"keep_weights": True, "snapshots": snapshots, "again": False}
     return execute(run, folder, task.load, on_epoch=on_epoch, **kept)

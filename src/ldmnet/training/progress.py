@@ -15,7 +15,14 @@ from ldmnet.training.history import Epoch
 
 OnEpoch = Callable[[Epoch], None]
 LINES = 10  # about so many for the epochs of a run
-UPDATE = ("strength", "mu", "penalty", "move", "energy")  # what a line tells of an update, where it is there
+UPDATE = (
+    "strength",
+    "mu",
+    "penalty",
+    "move",
+    "energy",
+    "dimension",
+)  # what a line tells of an update, where it is there
 
 
 class EpochLines:

@@ -4,15 +4,17 @@ import os
 import shutil
 
 import pytest
-
 from made_runs import CLASSES, make_comparison, make_record, make_training, write_records
 
 pytest.importorskip("plotly", reason="the extra report is not installed")
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
+pytestmark = pytest.mark.slow
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDE, NARROW = {"width": 1280, "height": 1000}, {"width": 390, "height": 844}
 PANEL = "#features-0-0 .panel"
+EPOCH = "#features-0-0 output.epoch"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def opened(browser, report):
         context = browser.new_context(viewport=viewport, reduced_motion="reduce", **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(dialog.message) or dialog.dismiss())
@@ -70,7 +72,7 @@ def opened(browser, report):
 
 def until(page, expression):
     """Wait for something to be true; the page's policy forbids `wait_for_function`."""
-    for _ in range(200):
+    for _ in range(1200):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(50)
@@ -79,15 +81,16 @@ def until(page, expression):
 
 def places(page):
     """Where the points of every panel are drawn."""
-    until(page, f"document.querySelectorAll('{PANEL} .scatterlayer .trace:first-child .point').length == 72")
+    until(page, f"document.querySelectorAll('{PANEL} .scatterlayer .point').length == 72")
     return page.evaluate(
         f"""[...document.querySelectorAll('{PANEL}')].map(panel => [...panel.querySelectorAll(
-        '.scatterlayer .trace:first-child .point')].map(point => point.getAttribute('transform')))"""
+        '.scatterlayer .point')].map(point => point.getAttribute('transform')))"""
     )
 
 
 def scroll_through(page):
-    """Every plot is drawn when it comes into view."""
+    """Every plot is drawn when it comes into view, and folded ones when they are opened."""
+    page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
     page.evaluate(
         """async () => {
             for (const place of document.querySelectorAll('.plot')) {
@@ -103,9 +106,21 @@ def scroll_through(page):
 def test_a_phone_draws_every_plot_and_does_not_scroll_sideways(opened, name):
     page = opened(name, viewport=NARROW, has_touch=True, is_mobile=True)
     scroll_through(page)
-    assert page.locator(".plot .scatterlayer .trace").count() >= page.locator(".plot").count()
-    page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
+    assert (
+        page.evaluate("[...document.querySelectorAll('.plot')].filter(p => !p.querySelector('.trace, .hm')).length")
+        == 0
+    )
     assert page.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
+    wide = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth)"
+    until(page, f"{wide}.length > 0")  # a wide table scrolls, and its first column stays
+    assert page.evaluate(
+        f"""() => {{
+            const table = {wide}[0];
+            table.scrollLeft = 50;
+            const head = table.querySelector('tbody tr:last-child th:first-child');
+            return [table.scrollLeft > 0, head.getBoundingClientRect().left - table.getBoundingClientRect().left];
+        }}"""
+    ) == [True, 0]
 
 
 def test_the_slider_moves_the_points_by_keyboard(opened):
@@ -115,17 +130,14 @@ def test_the_slider_moves_the_points_by_keyboard(opened):
     slider.focus()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Home")
-    assert page.locator("#features-0-0 .epochs output").inner_text() == "0 of 24"
-    assert slider.get_attribute("aria-valuetext").startswith("epoch 0, no regulariser ")
+    assert page.locator(EPOCH).inner_text() == "0 of 24"
+    assert page.evaluate("document.activeElement.ariaValueText") == "0 of 24"
     first = places(page)
     assert all(before != after for before, after in zip(last, first, strict=True))
     page.keyboard.press("ArrowRight")
-    assert page.locator("#features-0-0 .epochs output").inner_text() == "1 of 24"
-    assert page.locator("#spectrum-0-0 .epochs output").inner_text() == "1 of 24"  # the spectrum follows
+    assert page.locator(EPOCH).inner_text() == "1 of 24"
     page.keyboard.press("End")
     assert places(page) == last
-    page.locator("#features-0-0 .legend input").nth(2).uncheck()  # a class that is left out
-    until(page, f"document.querySelectorAll('{PANEL} .scatterlayer .trace:first-child .point').length == 48")
 
 
 def test_points_glide_where_motion_is_welcome(browser, report):
@@ -139,55 +151,57 @@ def test_points_glide_where_motion_is_welcome(browser, report):
     gone = places(page)
     assert all(before != after for before, after in zip(last, gone, strict=True))
     page.get_by_role("button", name="Play").first.click()
-    until(page, "document.querySelector('#features-0-0 .epochs output').textContent == '1 of 24'")
+    until(page, f"document.querySelector('{EPOCH}').textContent == '1 of 24'")
     context.close()
 
 
 def test_pointing_at_a_sample_shows_its_picture(opened):
     page = opened(at="#features")
     places(page)
-    point = page.locator(f"{PANEL} >> nth=1 >> .scatterlayer .trace:first-child .point").nth(23)
+    point = page.locator(f"{PANEL} >> nth=1 >> .scatterlayer .point").nth(23)
     point.scroll_into_view_if_needed()
     page.wait_for_timeout(200)
     box = point.bounding_box()
     page.mouse.move(box["x"] - 3, box["y"] - 3)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    tip = page.locator("#features-0-0 .tip")
-    tip.wait_for(state="visible")
+    sample = 23
+    until(page, f"document.querySelector('#features-0-0 input.sample').value == {sample}")
     shown = page.evaluate(
         """() => {
-            const box = document.querySelector('#features-0-0 .tip .picture'), style = getComputedStyle(box);
-            const sample = Number(document.querySelector('#features-0-0-sample').value) - 1;
-            return [style.backgroundImage.slice(0, 27), style.backgroundPosition, sample];
+            const style = getComputedStyle(document.querySelector('#features-0-0 .picture'));
+            return [style.backgroundImage.slice(0, 27), style.backgroundPosition];
         }"""
     )
-    sample = shown[2]
     assert shown[0] == 'url("data:image/png;base64,'
-    assert shown[1] == f"{-72 * (sample % 20)}px {-72 * (sample // 20)}px".replace("-0px", "0px")
-    assert any(f"class {name}" in tip.inner_text() for name in CLASSES)
-    slider = page.get_by_role("slider", name="Sample", exact=True)
-    slider.focus()  # the same by keyboard
+    assert shown[1] == f"{-64 * (sample % 20)}px {-64 * (sample // 20)}px".replace("-0px", "0px")
+    said = page.locator("#features-0-0 output.sample")
+    assert any(f"class {name}" in said.inner_text() for name in CLASSES)
+    label = page.locator(f"{PANEL} >> nth=1 >> .hoverlayer")
+    label.locator("text").first.wait_for()
+    assert "taken for" in label.text_content()
+    assert any(f"class {name}" in label.text_content() for name in CLASSES)
+    before = said.inner_text()
+    page.get_by_role("slider", name="Sample").focus()  # the same by keyboard
     page.keyboard.press("Home")
-    assert (
-        page.locator("#features-0-0 .sample .picture").get_attribute("aria-label").startswith("picture of test sample")
-    )
+    assert said.inner_text() != before
+    for panel in range(2):  # every method's panel marks it
+        assert page.evaluate(f"document.querySelectorAll('.features .plot')[{panel}].data[0].selectedpoints") == [0]
 
 
-def test_rows_of_a_table_show_their_coordinates(opened):
+def test_rows_of_a_table_have_names_and_no_pictures(opened):
     page = opened("rows.html", at="#features")
-    said = page.locator("#features-0-0 .sample").inner_text()
-    assert "test sample <i>" in said
-    assert " at (" in said
+    assert "test sample <i>" in page.locator("#features-0-0 output.sample").inner_text()
     assert page.locator("#features-0-0 .picture").count() == 0
 
 
 def test_a_class_named_script_stays_text(opened):
     page = opened(at="#features")
     for name in CLASSES:
-        assert page.locator("#features-0-0 .legend label", has_text=name).count() == 1
+        assert page.locator("#features-0-0 .legend li", has_text=name).count() == 1
     assert page.evaluate("document.querySelectorAll('script').length") == 3
     assert page.evaluate("document.querySelectorAll('main b, main i, main img').length") == 0
     page = opened("rows.html", at="#curves")
+    assert page.locator("#loss-1 .legendtext", has_text="<b>mine</b> & <script>").count() == 1
     plot = page.locator("#loss-1 .plot")
     plot.scroll_into_view_if_needed()
     plot.locator(".main-svg").first.wait_for()
@@ -202,6 +216,7 @@ def test_a_class_named_script_stays_text(opened):
 
 def test_dark_mode_changes_the_page_and_its_plots(opened):
     page = opened(color_scheme="light")
+    page.locator("#loss-0").scroll_into_view_if_needed()
     look = """() => [getComputedStyle(document.body).backgroundColor,
         document.querySelector('#loss-0 .xtick text').style.fill]"""
     page.locator("#loss-0 .xtick text").first.wait_for()
@@ -211,3 +226,26 @@ def test_dark_mode_changes_the_page_and_its_plots(opened):
     dark = page.evaluate(look)
     assert light == ["rgb(246, 246, 244)", "rgb(27, 31, 36)"]
     assert dark == ["rgb(16, 19, 23)", "rgb(232, 234, 237)"]
+
+
+def test_paper_is_light_and_cuts_no_plot(opened):
+    page = opened(color_scheme="dark", viewport={"width": 718, "height": 1000})
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    until(
+        page, "[...document.querySelectorAll('main > section:not(#solver) .plot')].every(p => p.querySelector('svg'))"
+    )
+    found = page.evaluate(
+        """() => [...document.querySelectorAll('main > section:not(#solver) figure')].map(figure => {
+            const right = figure.getBoundingClientRect().right;
+            const plots = [...figure.querySelectorAll('.plot .main-svg')];
+            return [getComputedStyle(figure).breakInside,
+                plots.every(svg => svg.getBoundingClientRect().right <= right),
+                figure.getBoundingClientRect().height < 1000];
+        })"""
+    )
+    assert found
+    assert all(row == ["avoid", True, True] for row in found)
+    assert page.evaluate("getComputedStyle(document.querySelector('#loss-0 .xtick text')).fill") == "rgb(27, 31, 36)"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    until(page, "getComputedStyle(document.querySelector('#loss-0 .xtick text')).fill != 'rgb(27, 31, 36)'")
