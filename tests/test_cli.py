@@ -21,7 +21,7 @@ from ldmnet.runs.matching import Matching, MatchSettings
 from ldmnet.runs.samples import Reading
 from ldmnet.strength import COUPLING, STRENGTH
 
-OTHERS = ("readers", "csvtables", "features")
+OTHERS = ("readers", "csvtables")
 
 
 def invoke(*words: str):

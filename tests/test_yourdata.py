@@ -850,7 +850,7 @@ def test_a_run_of_many_that_takes_long_tells_of_its_epochs(table, tmp_path, monk
     words = [command, table, "--label", "species", *QUICK, "--splits", 1, "--output", tmp_path]
     told = done(*words, *(["--methods", "none"] if command == "compare" else ["--trials", 1])).stderr.splitlines()
     title = "none" if command == "compare" else "trial 1"
-    assert [line.split(" loss ")[0] for line in told if " epoch " in line] == [
+    assert [line.split(" loss ")[0] for line in told if " loss " in line] == [
         f"{title}: epoch {i}/4" for i in range(1, 5)
     ]
 
@@ -895,8 +895,8 @@ def test_compare_shows_the_runs_of_its_own_settings_only(table, tmp_path):
 def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_path):
     words = [table, "--label", "species", *QUICK]
     train = ["train", *words, "--output", tmp_path / "run"]
-    told = told_by(done(*train, "--no-snapshots"))
-    assert [line.split(" loss ")[0] for line in told] == [f"ldmnet: epoch {i}/4" for i in range(1, 5)]
+    told = [line.split(" loss ")[0] for line in told_by(done(*train, "--no-snapshots")) if " loss " in line]
+    assert told == [f"ldmnet: epoch {i}/4" for i in range(1, 5)]
     assert done(*train).stderr == (
         "no snapshots of this run were kept when it was trained: train into another --output to get them\n"
     )

@@ -320,7 +320,7 @@ def test_records_stand_beside_the_papers_numbers(tmp_path):
     assert (low["y"], high["y"]) == ([2.0, 1.0, 0.5], [2.0, 2.0, 0.5])
     assert "There is no history of: no regulariser." in shown.words
     for sentence in (
-        "These runs kept no snapshots of their features: reproduce needs --snapshots for that.",
+        "These runs kept no snapshots of their features: reproduce keeps them on request.",
         "These runs kept no log of their updates; the records say that the solver ended with: converged.",
     ):
         assert sentence in shown.words
