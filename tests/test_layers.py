@@ -19,6 +19,7 @@ ORDER = [
     "seeds",
     "fingerprints",
     "palette",
+    "saved",
     "graph",
     "pim",
     "dimension",

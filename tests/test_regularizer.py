@@ -398,6 +398,67 @@ def test_a_state_is_taken_whole_or_not_at_all():
     assert len(regularizer.log) == 1
 
 
+DAMAGE = {
+    "target is no tensor": lambda s: s.update(target=[1.0]),
+    "target of another shape": lambda s: s.update(target=s["target"][:, :2]),
+    "target of whole numbers": lambda s: s.update(target=s["target"].long()),
+    "a NaN in target": lambda s: s["target"][3].fill_(torch.nan),
+    "an infinity in Z": lambda s: s["Z"][3, 1].fill_(torch.inf),
+    "Z without rows": lambda s: s.update(Z=s["Z"][:5]),
+    "Z of another type": lambda s: s.update(Z=s["Z"].float()),
+    "no Z": lambda s: s.update(Z=None),
+    "running of another shape": lambda s: s.update(running=s["target"][:, :1]),
+    "visits below zero": lambda s: s["visits"].fill_(-1),
+    "visits of another type": lambda s: s.update(visits=s["visits"].float()),
+    "a search that is not there": lambda s: s.update(search={0: {"lists": None, "probes": 8}}),
+    "search is no dict": lambda s: s.update(search=7),
+    "pull is no dict": lambda s: s.update(pull=[1]),
+    "pull without mu": lambda s: s["pull"].pop("mu"),
+    "mu is text": lambda s: s["pull"].update(mu="1"),
+    "mu is NaN": lambda s: s["pull"].update(mu=float("nan")),
+    "a level above one": lambda s: s["pull"].update(level=2.0),
+    "a count that is no whole number": lambda s: s["pull"].update(count=1.5),
+    "seen without its half": lambda s: s["pull"].update(seen=[1.0], count=3),
+    "steps is no list": lambda s: s.update(steps=None),
+    "a step that is no dict": lambda s: s.update(steps=[3]),
+    "a status that is no text": lambda s: s["steps"][0].update(status=3),
+    "a residual that is text": lambda s: s["steps"][0].update(residual="small"),
+    "a step's unknown field": lambda s: s["steps"][0].update(warp=9),
+    "settings is no dict": lambda s: s.update(settings=3),
+}
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["used", "fresh"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_state_is_refused_and_nothing_of_it_taken(damage, fresh):
+    regularizer, other = made(), made()
+    other.step(cloud(40, 3, seed=9))
+    if not fresh:
+        regularizer.step(cloud(40, 3))
+    before = regularizer.state_dict()
+    state = copy.deepcopy(other.state_dict())
+    DAMAGE[damage](state)
+    with pytest.raises(StateError):
+        regularizer.load_state_dict(state)
+    after = regularizer.state_dict()
+    assert str(before) == str(after)
+    with pytest.raises(StateError):
+        regularizer.load_state_dict(None)
+
+
+def test_a_damaged_state_leaves_a_regulariser_without_a_data_set_as_it_was():
+    first = ManifoldRegularizer(mu=1, lambda_tilde=1, **SMALL)
+    first.step(cloud(30, 3))
+    state = first.state_dict()
+    state["visits"] = None
+    state["Z"] = state["Z"][:2]
+    other = ManifoldRegularizer(mu=1, lambda_tilde=1, **SMALL)
+    with pytest.raises(StateError):
+        other.load_state_dict(state)
+    other.step(cloud(20, 3))  # of any number of samples still
+    assert len(other.target) == 20
+
+
 @pytest.mark.parametrize("name", ["target", "Z", "alpha"])
 def test_nothing_to_read_before_the_first_step(name, says):
     with says(StateError):

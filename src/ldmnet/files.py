@@ -1,24 +1,53 @@
-"""Files written whole or not at all."""
+"""One way to write a file, whole or not at all, and one way to read what somebody else may have made."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import itertools
 import os
+import shutil
+import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
+
+from ldmnet.errors import DataError, LDMNetError
+
+UNPACKED, UNPACKED_TIMES = 256 * 2**20, 20  # of what a compressed file may become: bytes, and times its size
+NO_MEMORY_KNOWN = 16 * 2**30  # bytes that are assumed where the system does not tell
+_count = itertools.count()
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Gives a place beside `path` to write to, which becomes `path` if nothing goes wrong and is gone otherwise.
+    """Gives a place to write to, which becomes `path` if nothing goes wrong and is gone otherwise.
 
-    The file has the permissions that the user's umask gives a new file, whatever the library that writes it prefers.
+    A link stays, and the file that it names is written. What is not a regular file, as a device or a pipe, is written
+    through. The file has the permissions that the user's umask gives a new file, whatever the library that writes it
+    prefers, and the disk has it, and its name, when this ends.
     """
+    through = _stream(path)
+    if through is not None:
+        with tempfile.TemporaryDirectory(prefix="ldmnet-") as folder:
+            place = Path(folder, path.name)
+            place.touch()
+            yield place
+            with place.open("rb") as source, through() as out:
+                shutil.copyfileobj(source, out)
+        return
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")  # with the same ending
+    _clear_leftovers(path.parent)
+    private = path.parent / f"{_prefix()}{os.getpid()}-{next(_count)}"
+    temporary = private / path.name
     try:
-        temporary.unlink(missing_ok=True)
+        private.mkdir()
         temporary.touch(exist_ok=False)
         mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
@@ -26,11 +55,113 @@ def written_whole(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(private, ignore_errors=True)
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text whole or not at all."""
     with written_whole(path) as place:
         place.write_text(text, encoding="utf-8")
+
+
+def _stream(path: Path) -> Callable[[], BinaryIO] | None:
+    """How to open what must be written through: a standard stream, a device, a pipe; None for a file or a new name."""
+    try:
+        there = path.stat()
+    except OSError:
+        return None
+    for number in (1, 2):  # /dev/stdout: where it was sent to a file, the stream's own place in the file counts
+        with suppress(OSError):
+            if os.path.samestat(there, os.fstat(number)):
+                sys.stdout.flush()
+                return lambda: os.fdopen(os.dup(number), "wb")
+    if stat.S_ISDIR(there.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return None if stat.S_ISREG(there.st_mode) else lambda: path.open("wb")
+
+
+@cache
+def _prefix() -> str:
+    """What the names of temporary folders begin with on this machine, or in this container: where a pid is one."""
+    space = ""
+    with suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    return f".ldmnet-{hashlib.sha256(f'{socket.gethostname()} {space}'.encode()).hexdigest()[:8]}-"
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove the temporary folders of writes whose process was killed."""
+    if os.name == "nt":  # where one cannot ask whether a process lives without ending it
+        return
+    for place in folder.glob(f"{_prefix()}*"):
+        pid = place.name[len(_prefix()) :].split("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(place, ignore_errors=True)
+        except (OSError, ValueError, OverflowError):
+            continue
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk keep a folder's new names, where the system can."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems cannot
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_bounded(path: str | Path, most: int | None = None, error: type[LDMNetError] = DataError) -> bytes:
+    """The content of a regular file of at most `most` bytes.
+
+    Args:
+        path: the file; a pipe or a device, which may never end, is refused.
+        most: half of the memory unless given.
+        error: what is raised.
+    """
+    most = most or memory() // 2
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            there = os.fstat(file.fileno())
+            if not stat.S_ISREG(there.st_mode):
+                raise error(f"{path} cannot be read: it is not a regular file.")
+            if there.st_size <= most:
+                return file.read(there.st_size)
+    except OSError as fault:
+        raise error(f"{path} cannot be read: {fault.strerror or fault}.") from fault
+    except ValueError as fault:  # a name with a zero byte in it
+        raise error(f"{path!r} cannot be read: {fault}.") from fault
+    raise error(f"{path} has {in_bytes(there.st_size)}, more than the {in_bytes(most)} that can be read.")
+
+
+@cache
+def memory() -> int:
+    """Bytes of memory that this process may have."""
+    try:
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        return whole if limit == resource.RLIM_INFINITY else min(whole, limit)
+    except (ImportError, AttributeError, OSError, ValueError):
+        return NO_MEMORY_KNOWN
+
+
+def expandable(size: int) -> int:
+    """How many bytes may come out of a compressed file of this size: real data shrinks a few times, a trap 1,000."""
+    return min(max(UNPACKED, UNPACKED_TIMES * size), memory() // 2)
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes in words."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:,} bytes"

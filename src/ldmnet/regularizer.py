@@ -33,9 +33,10 @@ from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
+from ldmnet.saved import check_counts, check_entries, check_mapping, check_rows, damaged, refuse
 from ldmnet.seen import Seen
 from ldmnet.settings import ManifoldSettings
-from ldmnet.strength import Pull
+from ldmnet.strength import Pull, check_pull
 from ldmnet.updates import Update, describe
 
 T = TypeVar("T")
@@ -264,36 +265,64 @@ class ManifoldRegularizer:
         """Take a state from `state_dict`, whole or not at all.
 
         Raises:
-            StateError: a key is missing, or the state belongs to other inputs, groups or settings.
+            StateError: a key is missing, a part is damaged, or the state belongs to other inputs, groups or settings.
         """
+        check_mapping("it", state)
         missing = [key for key in self._STATE_KEYS if key not in state]
         if missing:
             raise StateError(f"the state lacks {', '.join(missing)}. Pass what state_dict() returned, whole.")
-        if state["data"] != self._fingerprint(None if state["target"] is None else len(state["target"])):
+        target = state["target"]
+        if not isinstance(target, Tensor | None) or (target is not None and target.ndim != 2):
+            raise refuse("target", target)
+        if state["data"] != self._fingerprint(None if target is None else len(target)):
             raise StateError(
                 "the state was saved for another data set (inputs or groups differ). Build the regularizer with "
                 "the same inputs and groups, in the same order."
             )
+        check_mapping("settings", state["settings"])
         mine, theirs = asdict(self.settings), state["settings"]
         changed = [f"{k} {theirs.get(k)} (now {v})" for k, v in mine.items() if theirs.get(k) != v]
         if changed:
             raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
+        check_pull(state["pull"])
+        check_entries("steps", Update, state["steps"])
         try:
             log = [Update(**entry) for entry in state["steps"]]
         except TypeError as error:
             raise StateError(f"the state's log cannot be read: {error}.") from error
-        if self._parts is None and state["target"] is not None:
-            self._settle(len(state["target"]), state["target"].device)
+        before = self.groups, self._parts
+        try:
+            if self._parts is None and target is not None:
+                self._settle(len(target), target.device)
+            taken = self._taken(state)
+        except StateError:
+            self.groups, self._parts = before
+            raise
         if self._parts is not None:
-            groups, search = self._parts
-            self._target, self._Z, running, visits = (
-                None if state[key] is None else groups.gather(state[key].to(groups.order.device))
-                for key in ("target", "Z", "running", "visits")
-            )
+            self._target, self._Z, running, visits = taken
             self._seen = None if visits is None else Seen(visits, running)
-            search.load(state["search"])
+            self._parts[1].load(state["search"])
         self._pull.load(state["pull"], self._target)
         self.log = log
+
+    def _taken(self, state: Mapping[str, Any]) -> list[Tensor | None]:
+        """A state's target, Z, running and visits in the order of the groups, checked, as is its search."""
+        names = ("target", "Z", "running", "visits")
+        if self._parts is None or self.groups is None:
+            return [None] * len(names)
+        (groups, search), n, target = self._parts, len(self.groups), state["target"]
+        search.check_state(state["search"])
+        if target is not None:
+            check_rows("target", target, n, finite=self.groups != UNLABELLED)
+            check_rows("Z", state["Z"], n, target, self.groups != UNLABELLED)
+        elif any(state[name] is not None for name in names):
+            raise damaged("it has no target, but what belongs to one")
+        if state["running"] is not None:
+            check_rows("running", state["running"], n, target)
+        if state["visits"] is not None:
+            check_counts("visits", state["visits"], n)
+        kept = (state[name] for name in names)
+        return [None if value is None else groups.gather(value.to(groups.order.device)) for value in kept]
 
     def _remembered(self) -> Tensor:
         """The features that `penalty` saw since the last step, if it saw them all."""

@@ -44,7 +44,8 @@ class ManifoldSettings:
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
         features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
             every step but the first may be called without features: no sweep, but features that are up to an epoch
-            old and from training mode.
+            old and from training mode. Unless given it is "sweep" in a loop of your own and with the paper's `mu`;
+            elsewhere (`fit`, `LDMClassifier`, the commands) "running", which is as accurate and costs less.
         neighbors: "exact", or "auto": groups of 4,096 points or more are searched approximately, with lists kept from
             step to step and the recall on a sample in every `Update`.
     """
@@ -60,7 +61,7 @@ class ManifoldSettings:
     tol: float | None = None
     mass: Mass = "lumped"  # DEVIATION(1)
     input_scale: float = 1.0
-    features: Literal["sweep", "running"] = "sweep"
+    features: Literal["sweep", "running"] | None = None
     neighbors: SearchKind = "exact"
 
     def __post_init__(self) -> None:
@@ -80,7 +81,7 @@ class ManifoldSettings:
             raise InputError(f"input_scale must be zero or above and finite, got {self.input_scale}.")
         if self.tol is not None and not 0 < self.tol < 1:
             raise InputError(f"tol must be above zero and below one, got {self.tol}.")
-        if self.features not in ("sweep", "running"):
+        if self.features not in ("sweep", "running", None):
             raise InputError(f"features must be 'sweep' or 'running', got {self.features!r}.")
 
     def _check_strengths(self) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ldmnet.graph.groups import Groups
+from ldmnet.saved import check_mapping, check_number, refuse
 from ldmnet.settings import ManifoldSettings
 
 STRENGTH, COUPLING = 0.3, 0.2
@@ -33,10 +34,11 @@ ALIKE = 1e-10  # of the whole variance: the rest, but for rounding, where more t
 REACH = 4.0  # spreads: a sample farther from its target is pulled with a force that falls again
 LEARNT = 0.85  # the share of s2 within classes over that of the untrained network: below, the pull begins
 MOVED = 0.5  # of s2: without classes, the mean squared move since the last update above which it begins
-STALLED, UNDONE = 0.02, 0.05  # by which that share is above its lowest: the level does not rise, and it falls
+STALLED, UNDONE = 0.02, 0.05  # by which that share is above its lowest, in features that shrink: no rise, and a fall
 START, RISE, FALL = 0.001, 3.0, 0.25  # of the level: the first, and the factors on it
 FORGET = 0.9  # of the widest spread, per update
-SHRINKING = 2.0  # the widest spread over this one: above, the level does not rise
+SMALLER = 1.1  # the widest spread over this one: above, features that shrink may be losing their classes
+SHRINKING = 2.0  # the same: above, the level does not rise
 SHRUNK, COLLAPSED = 4.0, 16.0  # the same: above, it falls, while it is below one and once it is one
 RUNAWAY = 50.0  # |f - target|^2 over s2, mean over the batches of an update: above, the level falls
 
@@ -109,25 +111,28 @@ class Pull:
         distance = centred.square().sum(1)
         whole, spread = torch.stack([distance.mean(), distance.clamp(max=OUTLIER * distance.median()).mean()]).tolist()
         spread = spread if spread > ALIKE * whole else whole
+        before = self.within
         if len(groups.sizes) > 1:
             within = float((centred - groups.means(centred)).square_().sum(1).mean())
             self.within = within / max(whole, 1e-300)
         self.untrained = self.within if self.updates == 1 else self.untrained
         self.lowest = min(self.lowest, self.within)
         if away is not None:
-            self._adjust(away, spread, self.widest / max(batch_spread, 1e-300))
+            lost = min(before, self.within) - self.lowest  # by two updates running: one alone may be noise
+            self._adjust(away, spread, self.widest / max(batch_spread, 1e-300), lost)
         self.spread = spread
         unit = max(spread, self.widest) if self.level < 1 else spread
         self.mu = self.strength * self.level / unit if unit > 0 else 0.0
         return penalty
 
-    def _adjust(self, away: float, spread: float, shrunk: float) -> None:
+    def _adjust(self, away: float, spread: float, shrunk: float, lost: float) -> None:
         """Begin, raise or lower the level.
 
         Args:
             away: the mean of |f - target|^2 since the last update.
             spread: s2 at this one.
             shrunk: the widest spread over that of the batches since the last update.
+            lost: how far the share within classes is above its lowest.
         """
         if self.level == 0:
             if self.within < LEARNT * self.untrained or (self.untrained == 0 and away > MOVED * self.spread):
@@ -137,16 +142,16 @@ class Pull:
             self._brake(f"the features were {far:.3g} times their spread away from their targets")
         elif shrunk > (SHRUNK if self.level < 1 else COLLAPSED):
             self._brake(f"the spread of the features fell to {1 / math.sqrt(shrunk):.2g} of what it was")
-        elif self.within > self.lowest + UNDONE:
+        elif shrunk > SMALLER and lost > UNDONE:
             self._brake(
-                f"the classes came together again: the share of the variance within them was {self.lowest:.2g} and had "
-                f"risen to {self.within:.2g}"
+                "the features shrank and the classes came together again: the share of the variance within them was "
+                f"{self.lowest:.2g} and had risen to {self.within:.2g}"
             )
-        elif shrunk <= SHRINKING and self.within <= self.lowest + STALLED:
+        elif shrunk <= (SMALLER if lost > STALLED else SHRINKING):
             self.level = min(1.0, RISE * self.level)
 
     def _brake(self, why: str) -> None:
-        before, self.level = self.level, FALL * self.level
+        before, self.level = self.level, max(START, FALL * self.level)
         if before == 1.0:  # on the way up it finds its place without a word
             self.braked = (
                 f"{why} before update {self.updates}: the regulariser's strength falls from {self.strength:g} to "
@@ -206,6 +211,19 @@ def _centred(f: Tensor) -> Tensor:
     distance = (f - f.mean(0)).square_().sum(1)
     near = (distance <= FAR * distance.median()).to(f.dtype)
     return f - near @ f / near.sum()
+
+
+def check_pull(state: Any) -> None:
+    """Refuse, with a `StateError`, what `Pull.state` cannot have returned."""
+    check_mapping("pull", state, (*_REMEMBERED, "seen", "count"))
+    for name in (*_REMEMBERED, "count"):
+        check_number(
+            name, state[name], 0, 1 if name in ("level", "lowest") else math.inf, whole=name in ("updates", "count")
+        )
+    seen = state["seen"]
+    pair = isinstance(seen, list) and len(seen) == 2 and all(isinstance(value, float) for value in seen)
+    if seen is not None and not (pair and state["count"]):
+        raise refuse("seen", seen)
 
 
 _REMEMBERED = ("mu", "updates", "level", "spread", "widest", "within", "untrained", "lowest")

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from ldmnet.data import (
     read_npz,
     read_svhn_mat,
 )
+from ldmnet.data.csvtables import read_table_like
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 
@@ -264,7 +266,7 @@ ADVICE = "Save it with np.savez(path, x=x, y=y)."
         ),
         (
             {"x": np.array([[Malice(os.getcwd)]], object), "y": np.zeros(1, int)},
-            f" is not an .npz file of plain numbers, or is damaged. {ADVICE}",
+            ": x holds Python objects, which could be code and are not loaded.",
         ),
     ],
 )
@@ -299,7 +301,19 @@ def table(tmp_path: Path, text: str) -> Path:
         ("1,2,7\n3,4,5\n", [[1, 2], [3, 4]], [1, 0], ["5", "7"]),  # no header, the last column
         ("1;2;cat\n3;4;ant\n", [[1, 2], [3, 4]], [1, 0], ["ant", "cat"]),  # no header, names of classes
         ("Class\ta\tb\nv\t1\t2\n\nu\t3\t4\n", [[1, 2], [3, 4]], [1, 0], ["u", "v"]),
-        ("x,y,label\n1,2,1\n3,4,1.0\n", [[1, 2], [3, 4]], [0, 0], ["1"]),  # label goes before y; 1.0 is 1
+        ("x,y,label\n1,2,1\n3,4,1.0\n", [[1, 2], [3, 4]], [0, 1], ["1", "1.0"]),  # label goes before y
+        ("a,b,label\n1,2,007\n3,4,7\n", [[1, 2], [3, 4]], [0, 1], ["007", "7"]),  # labels are text
+        (
+            "a,b,label\n1,2,9007199254740993\n3,4,9007199254740992\n",
+            [[1, 2], [3, 4]],
+            [1, 0],
+            ["9007199254740992", "9007199254740993"],  # which a float cannot tell apart
+        ),
+        (f"a,b,label\n1,2,{'9' * 5000}\n3,4,8\n", [[1, 2], [3, 4]], [1, 0], ["8", "9" * 5000]),
+        ("a,b,label\r1,2,u\r3,4,v\r", [[1, 2], [3, 4]], [0, 1], ["u", "v"]),  # as old Macs end lines
+        ('a,b,label\n1,2,"u\nv"\n\n3,4,"u\n\nw"\n', [[1, 2], [3, 4]], [1, 0], ["u\n\nw", "u\nv"]),
+        ('a,b,label\r\n1,2,"u\r\nv"\r\n3,"4",w\r\n', [[1, 2], [3, 4]], [0, 1], ["u\r\nv", "w"]),
+        ('"a\nb",b,label\n1,2,5" pipe\n3,4,6" pipe\n', [[1, 2], [3, 4]], [0, 1], ['5" pipe', '6" pipe']),
         (
             "0,1,target\r\n1,2,10\r\n3,4,9\r\n",
             [[1, 2], [3, 4]],
@@ -369,6 +383,34 @@ def test_csv_says_where_it_is_wrong(tmp_path, text, words):
     path = table(tmp_path, text)
     with pytest.raises(DataError, match=says(f"{path}{words}")):
         read_csv(path)
+
+
+def test_csv_says_which_row_is_wrong_after_a_cell_of_two_lines(tmp_path):
+    path = table(tmp_path, 'a,b,label\n1,2,"u\nv"\n3,x,w\n')
+    with pytest.raises(DataError, match=says(f"{path}, row 2: 'x' in column b is not a finite number.")):
+        read_csv(path)
+
+
+def test_csv_with_a_cell_that_is_too_long(tmp_path):
+    path = table(tmp_path, f"a,label\n1,{'u' * 200_000}\n2,v\n")
+    try:
+        assert len(read_csv(path)[2]) == 2
+    except DataError as error:
+        assert str(path) in str(error)  # noqa: PT017
+    with pytest.raises(DataError, match="is not a table: field larger than field limit"):
+        read_csv(table(tmp_path, f"{'a' * 200_000},label\n1,u\n"))
+
+
+def test_a_wide_table_takes_time_in_proportion(tmp_path):
+    names, times = [f"c{i}" for i in range(40_000)], []
+    for width in (10_000, 40_000):
+        rows = [",".join([*names[:width], "extra", "label"]), *(",".join(["1"] * (width + 1) + [c]) for c in "uv")]
+        path = table(tmp_path, "\n".join(rows))
+        started = time.perf_counter()
+        found = read_table_like(path, "label", width, names[:width][::-1])
+        times.append(time.perf_counter() - started)
+        assert (found.x.shape, found.ignored) == ((2, width), ("extra",))
+    assert times[1] < 10 * times[0]  # four times the width; it was sixteen times the time, and seconds
 
 
 def test_csv_that_is_not_text(tmp_path):

@@ -200,8 +200,8 @@ def test_missing_folder_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LDMNET_DATA", str(folder))
     words = (
         f"svhn is not complete in {folder}, which does not exist: train_32x32.mat, test_32x32.mat are missing. "
-        f"Put them in {folder / 'svhn'} (from http://ufldl.stanford.edu/housenumbers/train_32x32.mat, "
-        "http://ufldl.stanford.edu/housenumbers/test_32x32.mat), or unset LDMNET_DATA to download into the cache "
+        f"Put them in {folder / 'svhn'} (from https://ufldl.stanford.edu/housenumbers/train_32x32.mat, "
+        "https://ufldl.stanford.edu/housenumbers/test_32x32.mat), or unset LDMNET_DATA to download into the cache "
         "folder."
     )
     with pytest.raises(DataError, match=says(words)):
@@ -426,3 +426,7 @@ def test_real_svhn():
     assert set(split.y_train.tolist()) == set(range(10))
     neighbours = (split.x_train[:, :, :, 1:].float() - split.x_train[:, :, :, :-1].float()).abs().mean()
     assert neighbours < 10  # a picture is smooth along its rows; mixed-up axes are not
+
+
+def test_nothing_is_downloaded_by_plain_http():
+    assert all(source.address.startswith("https://") for source in sources.SOURCES.values())

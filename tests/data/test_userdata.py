@@ -1,12 +1,17 @@
 """Someone's own files in the forms that they come in: endings, orders of axes, kinds of labels, more columns."""
 
+import os
+import re
+import sys
+
 import numpy as np
 import pytest
 import torch
 
-from ldmnet.data.readers import image_suffixes
-from ldmnet.data.userdata import read_samples
+from ldmnet.data.readers import image_suffixes, listed_faults
+from ldmnet.data.userdata import Standardize, read_samples
 from ldmnet.errors import DataError
+from ldmnet.training.standardize import checked_outputs
 
 
 @pytest.fixture
@@ -169,3 +174,50 @@ def test_tables_that_lack_what_the_training_had(tmp_path, lines, says):
     path = table(tmp_path, *lines)
     with says(DataError):
         read_samples(path, label="kind", shape=(2,), columns=["a", "b"])
+
+
+@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="names are text there")
+def test_names_that_are_not_utf8(image, tmp_path):
+    photos = folder_of(image, tmp_path / "photos", ".png")
+    for content in (b"caf\xe9.png", b"cut\xff.png"):
+        (photos / "a" / os.fsdecode(content)).write_bytes((photos / "b" / "one.png").read_bytes())
+    (photos / "a" / os.fsdecode(b"cut\xff.png")).write_text("nothing")
+    samples = read_samples(photos)
+    assert samples.names == ["a/caf\\xe9.png", "a/one.png", "b/one.png"]
+    for words in (*samples.names, *samples.notes, listed_faults(samples.skipped)):
+        words.encode("utf-8")
+    (photos / os.fsdecode(b"\xff")).mkdir()
+    words = f"{photos}: the name of the folder \\xff is not text in UTF-8. Rename it."
+    with pytest.raises(DataError, match=re.escape(words) + "$"):
+        read_samples(photos)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1.0, 1e30, 1e200])
+@pytest.mark.parametrize("shape", [(50, 3), (50, 2, 4, 4)])
+def test_values_of_every_size_are_standardised(size, shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    found, plain = Standardize.fit(x * size), Standardize.fit(x)
+    torch.testing.assert_close(found(x * size), plain(x), rtol=1e-6, atol=1e-6)
+    assert float(plain(x).std()) == pytest.approx(1, abs=0.1)
+
+
+def test_a_value_that_leaves_float32_is_refused():
+    fitted = Standardize.fit(torch.randn(20, 2, dtype=torch.float64) * 1e-10)
+    x = torch.zeros(5, 2, dtype=torch.float64)
+    x[3, 1] = 1e35
+    words = (
+        "sample 4, and 0 others of 5: its values leave float32 when they are standardised as the training set was. "
+        "Correct or remove them."
+    )
+    with pytest.raises(DataError, match=re.escape(words) + "$"):
+        fitted(x)
+    with pytest.raises(DataError, match=r"^sample 2, and 1 others of 3: the network's numbers leave float32"):
+        checked_outputs(torch.tensor([[1.0, 2.0], [torch.nan, 1.0], [torch.inf, 0.0]]))
+    large = torch.full((3, 2), 3e38)  # finite, though their sum is not
+    assert torch.equal(checked_outputs(large), large)
+
+
+@pytest.mark.parametrize("wrong", [{"mean": [float("inf")]}, {"deviation": [0.0]}, {"deviation": [float("nan")]}])
+def test_statistics_that_cannot_be_are_refused(wrong):
+    with pytest.raises(ValueError, match="is not a finite number, or not above zero"):
+        Standardize.from_json({"mean": [1.0], "deviation": [1.0], **wrong})

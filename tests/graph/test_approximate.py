@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import ldmnet.graph.approximate as module
-from ldmnet import InputError, ManifoldRegularizer
+from ldmnet import InputError, ManifoldRegularizer, StateError
 from ldmnet.graph import neighbors
 from ldmnet.graph.approximate import ApproximateSearch
 from ldmnet.graph.candidates import squared_lengths
@@ -157,6 +157,7 @@ def test_auto_leaves_small_groups_exact(monkeypatch):
 
 def test_the_regulariser_logs_the_recall_and_keeps_the_lists_in_its_state(monkeypatch):
     monkeypatch.setattr(neighbors, "AUTO_FROM", 200)
+    monkeypatch.setattr(neighbors, "CANDIDATES_FROM", 200)  # or groups of 300 are searched in full
     monkeypatch.setattr(module, "FULL_UP_TO", 100)
     monkeypatch.setattr(module, "CELL", 20)
     inputs, features = sheet(600, 6), sheet(600, 5)
@@ -174,6 +175,86 @@ def test_the_regulariser_logs_the_recall_and_keeps_the_lists_in_its_state(monkey
     auto.step(features * 1.1)
     again.step(features * 1.1)
     assert torch.equal(auto.target, again.target)
+
+
+@pytest.fixture(scope="module")
+def large():
+    """A group that "auto" searches approximately and one that it does not, features at two updates, and options."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([neighbors.AUTO_FROM + 3, 600])
+    labels = torch.repeat_interleave(torch.arange(2), sizes)[torch.randperm(int(sizes.sum()), generator=draw)]
+    inputs = torch.randn(len(labels), 3, generator=draw)
+    moved = inputs + 0.4 * torch.randn(len(labels), 3, generator=draw)
+    options = {"mu": 1.0, "lambda_tilde": 2.0, "tol": 1e-6, "n_neighbors": K, "sigma_neighbor": 5}
+    return inputs, labels, (inputs * 0.5, moved), options
+
+
+@pytest.fixture(scope="module")
+def two_updates(large):
+    """The regulariser after two updates with each search, and the state of the approximate one after the first."""
+    inputs, labels, features, options = large
+    auto = ManifoldRegularizer(inputs, labels, neighbors="auto", **options)
+    exact = ManifoldRegularizer(inputs, labels, **options)
+    first = [regularizer.step(features[0]) for regularizer in (auto, exact)]
+    agree = float((auto.target - exact.target).abs().max())
+    state = auto.state_dict()
+    second = [regularizer.step(features[1]) for regularizer in (auto, exact)]
+    return auto, exact, state, first, second, agree
+
+
+def test_auto_in_the_regulariser_agrees_with_exact_on_groups_that_it_searches_approximately(large, two_updates):
+    _, labels, features, _ = large
+    auto, exact, state, first, second, agree = two_updates
+    (lists,) = (kept["lists"] for kept in state["search"].values())
+    assert lists.shape == (neighbors.AUTO_FROM + 3, module.LISTED)
+    assert agree < 1e-5  # the first lists come from a full search
+    assert first[0].recall == 1.0
+    assert 0.97 <= second[0].recall < 1  # the second update ranks the lists of the first
+    assert [update.recall for update in (first[1], second[1])] == [1.0, 1.0]
+    small = labels == 1
+    torch.testing.assert_close(auto.target[small], exact.target[small], rtol=0, atol=1e-5)
+    apart = torch.linalg.vector_norm(auto.target - exact.target)
+    assert 0 < float(apart) < 0.1 * float(torch.linalg.vector_norm(exact.alpha - features[1]))
+
+
+def test_auto_resumes_with_its_lists_to_the_same_bits(large, two_updates):
+    inputs, labels, features, options = large
+    auto, _, state, *_ = two_updates
+    again, anew = (ManifoldRegularizer(inputs, labels, neighbors="auto", **options) for _ in range(2))
+    again.load_state_dict(state)
+    again.step(features[1])
+    assert torch.equal(again.target, auto.target)
+    (start,) = state["search"]
+    anew.load_state_dict({**state, "search": {start: {"lists": None, "probes": 8}}})
+    anew.step(features[1])
+    assert not torch.equal(anew.target, auto.target)  # the lists made the difference
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda kept: kept["lists"][7].fill_(10**6),
+        lambda kept: kept["lists"][7, 3].fill_(-1),
+        lambda kept: kept["lists"][7].copy_(kept["lists"][7].flip(0)),
+        lambda kept: kept["lists"][7, 0].fill_(7),
+        lambda kept: kept.update(lists=kept["lists"][:, :5]),
+        lambda kept: kept.update(lists=kept["lists"].float()),
+        lambda kept: kept.update(lists=[[1, 2]]),
+        lambda kept: kept.update(probes=0),
+        lambda kept: kept.update(probes="8"),
+        lambda kept: kept.pop("probes"),
+    ],
+)
+def test_damaged_lists_are_refused(large, two_updates, damage):
+    inputs, labels, _, options = large
+    (start,), state = two_updates[2]["search"], dict(two_updates[2])
+    kept = {"lists": state["search"][start]["lists"].clone(), "probes": 8}
+    damage(kept)
+    regularizer = ManifoldRegularizer(inputs, labels, neighbors="auto", **options)
+    with pytest.raises(StateError):
+        regularizer.load_state_dict({**state, "search": {start: kept}})
+    with pytest.raises(StateError):
+        regularizer.load_state_dict({**state, "search": {}})
 
 
 def test_an_unknown_search_is_refused(says):

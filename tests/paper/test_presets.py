@@ -93,7 +93,11 @@ def method_of(settings):
     numbers = {name: value for name, value in settings["method"].items() if GONE.get(name) != value}
     if "auto" in (numbers["mu"], numbers["lambda_tilde"]) or GONE.keys() & numbers.keys():
         return None
-    return Method(**{name: value for name, value in numbers.items() if name not in ("mu", "lambda_tilde") or value})
+    numbers = {name: value for name, value in numbers.items() if name not in ("mu", "lambda_tilde") or value}
+    pulls_by_default = numbers["name"] in ("ldmnet", "control") and "mu" not in numbers
+    if numbers.get("features") == "sweep" and not pulls_by_default:  # what they have unless told otherwise
+        del numbers["features"]
+    return Method(**numbers)
 
 
 AWAITED = {("mnist", "control"), ("mnist", "ldmnet")}  # no run without numbers has been recorded yet

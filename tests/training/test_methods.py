@@ -68,10 +68,16 @@ def test_ldmnet_builds_its_regularizer_with_its_numbers():
     regularizer = method.regularizer(INPUTS, LABELS)
     assert isinstance(regularizer, ManifoldRegularizer)
     for name, value in asdict(regularizer.settings).items():
-        if name not in ("max_steps", "tol"):
-            assert getattr(method, name) == value
+        assert getattr(method, name) == (None if name == "features" else value)
+    assert regularizer.settings.features == "sweep"  # as the paper does
     assert torch.equal(regularizer.groups, LABELS)
     assert torch.equal(regularizer.inputs, INPUTS)
+
+
+@pytest.mark.parametrize("name", ["ldmnet", "control"])
+def test_without_a_number_only_the_first_update_needs_a_sweep(name):
+    assert Method(name).regularizer(INPUTS, LABELS).settings.features == "running"
+    assert Method(name, features="sweep").regularizer(INPUTS, LABELS).settings.features == "sweep"
 
 
 def test_the_papers_numbers_are_the_defaults():

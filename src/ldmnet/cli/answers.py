@@ -58,11 +58,12 @@ def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None
     """Write a class and the probability of every class for each sample of DATA, labelled or not."""
     from ldmnet.files import write_atomically
     from ldmnet.training.features import sweep
+    from ldmnet.training.standardize import checked_outputs
 
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
-    probabilities = sweep(loaded.model, loaded.standardize(samples.x)).double().softmax(1)
+    probabilities = checked_outputs(sweep(loaded.model, loaded.standardize(samples.x))).double().softmax(1)
     best = probabilities.argmax(1)
     head = ["sample", "predicted", *(f"p({name})" for name in loaded.class_names)]
     rows = [
@@ -96,11 +97,12 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
 
     from ldmnet.files import write_atomically, written_whole
     from ldmnet.training.features import sweep
+    from ldmnet.training.standardize import checked_outputs
 
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
-    features = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer).numpy()
+    features = checked_outputs(sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer)).numpy()
     if output.suffix.lower() == ".csv":
         known = [] if samples.y is None else [[samples.class_names[i] for i in samples.y.tolist()]]
         head = ["sample", *("label" for _ in known), *(f"f{i}" for i in range(features.shape[1]))]

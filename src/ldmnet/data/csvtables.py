@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +76,14 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
     """
     lines, separator, first = _lines(path)
     if columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width]))):
-        lost = [name for name in columns if name not in first]
+        there, wanted = set(first), set(columns)
+        lost = [name for name in columns if name not in there]
         if lost:
             _check_names(first, path)
             raise DataError(
                 f"{path} lacks columns of the training: {', '.join(lost)}. It has the columns {', '.join(first)}."
             )
-        others = [i for i, name in enumerate(first) if name not in columns]
+        others = [i for i, name in enumerate(first) if name not in wanted]
         labels = [i for i in others if (first[i].lower() in LABEL_COLUMNS if label is None else first[i] == label)]
         return _parse(lines, separator, first, len(first), labels[0] if labels else None, path, columns)
     if len(first) == width and label not in first:
@@ -104,11 +107,26 @@ def _lines(path: str | Path) -> tuple[list[str], str, list[str]]:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from error
-    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise DataError(f"{path} is empty.")
-    separator = max(",;\t", key=lines[0].count)
-    return lines, separator, _cells(lines[0], separator)
+    lines = list(io.StringIO(text, newline=""))  # \n, \r and \r\n end a line
+    first = next((line for line in lines if line.strip()), "")
+    separator = max(",;\t", key=first.count)
+    try:
+        records = _records(lines, separator) if '"' in text else lines
+        records = [record.rstrip("\r\n") for record in records if record.strip()]
+        if not records:
+            raise DataError(f"{path} is empty.")
+        return records, separator, _cells(records[0], separator)
+    except csv.Error as error:
+        raise DataError(f"{path} is not a table: {error}.") from error
+
+
+def _records(lines: Sequence[str], separator: str) -> list[str]:
+    """Lines put together where a quoted cell has a line break in it."""
+    records, reader, before = [], csv.reader(lines, delimiter=separator), 0
+    for _ in reader:
+        records.append("".join(lines[before : reader.line_num]))
+        before = reader.line_num
+    return records
 
 
 def _check_names(names: Sequence[str] | None, path: str | Path) -> None:
@@ -120,8 +138,8 @@ def _check_names(names: Sequence[str] | None, path: str | Path) -> None:
         )
 
 
-def _cells(line: str, separator: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+def _cells(record: str, separator: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader(io.StringIO(record, newline=""), delimiter=separator))]
 
 
 def _is_header(lines: Sequence[str], separator: str, first: Sequence[str], label: str | None, path: str | Path) -> bool:
@@ -178,8 +196,10 @@ def _parse(
         raise DataError(f"{path} has no rows.")
     kept = [i for i in range(width) if i != column]
     if names is not None and order is not None:
-        kept = [names.index(name) for name in order]
-    unread = [i for i in range(width) if i not in kept and i != column]
+        place = {name: i for i, name in reversed(list(enumerate(names)))}  # the first of two of a name
+        kept = [place[name] for name in order]
+    read = {column, *kept}
+    unread = [i for i in range(width) if i not in read]
     values, classes = _numbers(body, separator, column, unread, names or range(1, width + 1), path)
     columns = None if names is None or len(set(names)) < len(names) else [names[i] for i in kept]
     x = np.ascontiguousarray(values[:, kept])
@@ -226,7 +246,8 @@ def _numbers(
 
 def _first_fault(body: Sequence[str], separator: str, words: Set[int | None], names: Sequence[object]) -> str:
     """Where and why the first bad row is bad; rows are counted from 1, without the header and blank lines."""
-    for number, row in enumerate(csv.reader(body, delimiter=separator), 1):
+    lines = (line for record in body for line in io.StringIO(f"{record}\n", newline=""))
+    for number, row in enumerate(csv.reader(lines, delimiter=separator), 1):
         if len(row) != len(names):
             return f"row {number}: {len(row)} cells where there should be {len(names)}."
         for i, cell in enumerate(row):
@@ -236,14 +257,18 @@ def _first_fault(body: Sequence[str], separator: str, words: Set[int | None], na
 
 
 def sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, list[str]]:
-    """Each class's position among the sorted ones (by value if they are numbers), and the sorted names."""
+    """Each class's position among the sorted ones (by value if all are numbers), and the sorted names, as they are."""
     if "" in classes:
         raise DataError(f"{path} has rows without a label.")
+    order = sorted(classes)
     if all(map(_is_number, classes)):
-        values = [float(name) for name in classes]
-        fraction = next((name for name, v in zip(classes, values, strict=True) if v % 1 != 0), None)
+        fraction = next((name for name in classes if not _is_whole(name)), None)
         if fraction is not None:
             raise DataError(f"{path}: the labels must be whole numbers or names of classes, got {fraction}.")
-        order, position = np.unique(values, return_inverse=True)
-        return position.astype(np.int64), [str(int(v)) for v in order]
-    return np.argsort(np.argsort(classes)).astype(np.int64), sorted(classes)
+        order = sorted(order, key=Decimal)  # exact: a float would make one of two numbers above 2^53
+    position = {name: i for i, name in enumerate(order)}
+    return np.array([position[name] for name in classes], dtype=np.int64), order
+
+
+def _is_whole(name: str) -> bool:
+    return name.lstrip("+-").isdigit() or float(name) % 1 == 0

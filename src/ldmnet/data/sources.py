@@ -104,7 +104,7 @@ SOURCES = {
     "svhn": Source(
         files=_SVHN_FILES,
         folders=("svhn", "SVHN", "."),
-        address="http://ufldl.stanford.edu/housenumbers/",
+        address="https://ufldl.stanford.edu/housenumbers/",
         downloads=_SVHN_FILES,
     ),
     "cifar10": Source(

@@ -23,6 +23,7 @@ from ldmnet.data.readers import (
     listed_faults,
     npz_arrays,
     readable_images,
+    shown_name,
 )
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
@@ -152,10 +153,13 @@ def _images(path: Path, size: int | tuple[int, int] | None, grey: bool, *, label
         raise DataError(f"{where} can be read: {listed_faults(skipped)}.")
     notes = _left_out(path, by_class)
     if loose:
-        return Samples(torch.from_numpy(pixels), None, [], [file.name for file in good], skipped, notes=notes)
+        return Samples(
+            torch.from_numpy(pixels), None, [], [shown_name(file.name) for file in good], skipped, notes=notes
+        )
     class_names = list(by_class)
-    y = torch.tensor([class_names.index(file.parent.name) for file in good])
-    names = [f"{file.parent.name}/{file.name}" for file in good]
+    place = {name: i for i, name in enumerate(class_names)}
+    y = torch.tensor([place[file.parent.name] for file in good])
+    names = [f"{file.parent.name}/{shown_name(file.name)}" for file in good]
     return Samples(torch.from_numpy(pixels), y, class_names, names, skipped, notes=notes)
 
 

@@ -19,7 +19,8 @@ from ldmnet.errors import InputError
 from ldmnet.graph.approximate import LISTED, ApproximateSearch
 from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch, squared_lengths
 from ldmnet.graph.groups import Groups, checked_groups
-from ldmnet.graph.points import checked_points
+from ldmnet.graph.points import checked_points, largest, power_of_two
+from ldmnet.saved import check_lists, check_mapping, check_number, refuse
 
 SearchKind = Literal["exact", "auto"]
 AUTO_FROM = 4096  # points in a group: from here on "auto" searches approximately
@@ -90,13 +91,14 @@ class NeighborSearch:
         self.groups = groups
         self.k = k
         self.inputs = inputs
+        self._scale = 1.0  # a power of two by which everything is multiplied while it is searched
+        self._largest = 0.0 if inputs is None else largest(inputs)
         self._cache: dict[int, Tensor] | None = None  # first row of a batch -> (g, m, m) squared distances
         self._approximate: dict[int, ApproximateSearch] = {}  # first row of a group -> its search
         if kind == "auto" and k <= LISTED:
             for start, size in zip(groups.starts, groups.sizes, strict=True):
                 if size >= AUTO_FROM:
-                    fixed = None if inputs is None else inputs[groups.order[start : start + size]]
-                    self._approximate[start] = ApproximateSearch(_full, fixed, seed=start)
+                    self._approximate[start] = self._approximately(start, size)
         cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
         if inputs is not None and cached * inputs.element_size() <= CACHE_BYTES:
             self._cache = {}
@@ -105,6 +107,30 @@ class NeighborSearch:
 
     def __call__(self, features: Tensor) -> Neighbors:
         """The neighbours of all points, given their features in sorted order, (n, d_feat)."""
+        self._rescale(power_of_two(features, self._largest))
+        found = self._found(features if self._scale == 1 else features * self._scale)
+        return found if self._scale == 1 else Neighbors(found.index, found.distance / self._scale)
+
+    def _rescale(self, scale: float) -> None:
+        """Multiply by another number from now on: the squares of very small points are zero."""
+        if scale == self._scale:
+            return
+        self._scale = scale
+        self._moving.clear()
+        if self._cache is not None:
+            self._cache.clear()
+        sizes = dict(zip(self.groups.starts, self.groups.sizes, strict=True))
+        for start, search in self._approximate.items():
+            self._approximate[start] = self._approximately(start, sizes[start])
+            self._approximate[start].load(search.state())
+
+    def _approximately(self, start: int, size: int) -> ApproximateSearch:
+        """The approximate search in the group that begins at row `start`."""
+        fixed = None if self.inputs is None else self.inputs[self.groups.order[start : start + size]] * self._scale
+        return ApproximateSearch(_full, fixed, seed=start)
+
+    def _found(self, features: Tensor) -> Neighbors:
+        """The neighbours of all points, given their scaled features."""
         n = len(features)
         index = torch.full((n, self.k), -1, dtype=torch.int64, device=features.device)
         distance = torch.full((n, self.k), torch.inf, dtype=features.dtype, device=features.device)
@@ -145,8 +171,20 @@ class NeighborSearch:
         """What approximate searches remember, by group; an exact search does not depend on what was before it."""
         return {start: search.state() for start, search in self._approximate.items()}
 
+    def check_state(self, state: Any) -> None:
+        """Refuse, with a `StateError`, what `state` cannot have returned."""
+        check_mapping("search", state)
+        if set(state) != set(self._approximate):
+            raise refuse("search", list(state))
+        sizes = dict(zip(self.groups.starts, self.groups.sizes, strict=True))
+        for start, kept in state.items():
+            check_mapping("search", kept, ("lists", "probes"))
+            check_number("probes of the search", kept["probes"], 1, 2**30, whole=True)
+            if kept["lists"] is not None:
+                check_lists("a list of the search", kept["lists"], sizes[start], min(LISTED, sizes[start] - 1))
+
     def load(self, state: dict[int, dict[str, Any]]) -> None:
-        """Take what `state` returned."""
+        """Take what `state` returned, and `check_state` found good."""
         for start, search in self._approximate.items():
             search.load(state[start])
 
@@ -158,16 +196,21 @@ class NeighborSearch:
         key = int(rows[0, 0])
         if self._cache is not None and key in self._cache and self._cache[key].dtype == features.dtype:
             return moving, self._cache[key]
-        fixed = _rounded(self.inputs[self.groups.order[rows]], features)
+        fixed = self._rounded(self.groups.order[rows], features)
         if self._cache is None:
             return torch.cat([fixed, moving], dim=2), None
         base = self._cache[key] = _squared_distances(fixed)
         return moving, base
 
-
-def _rounded(fixed: Tensor, features: Tensor) -> Tensor:
-    """Fixed coordinates (g, m, d) in the features' type; what they have in common would take its digits."""
-    return fixed if fixed.dtype == features.dtype else (fixed - fixed.mean(1, keepdim=True)).to(features.dtype)
+    def _rounded(self, place: Tensor, features: Tensor) -> Tensor:
+        """The inputs (g, m, d) of some rows in the features' type; what they have in common would take its digits."""
+        assert self.inputs is not None
+        fixed = self.inputs[place] if self._scale == 1 else self.inputs[place] * self._scale
+        if fixed.dtype == features.dtype:
+            return fixed
+        fixed = (fixed - fixed.mean(1, keepdim=True)).to(features.dtype)
+        checked_points(fixed.flatten(0, 1), "inputs")
+        return fixed
 
 
 def _full(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Points that can be used: rows of finite floating-point numbers, or a sentence that says what is wrong."""
+"""Points: checked, and brought to a scale at which their squares keep their digits."""
 
 from __future__ import annotations
 
@@ -54,3 +54,22 @@ def count_samples(**parts: Any) -> int | None:
             except TypeError as error:
                 raise InputError(f"{name} must be one entry per sample, got {part!r}.") from error
     return None
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value, in one pass; zero if there are none."""
+    return float(torch.linalg.vector_norm(values, torch.inf)) if values.numel() else 0.0
+
+
+def power_of_two(features: Tensor, others: float) -> float:
+    """What to multiply points with so that their squares keep their digits: one, unless all points are very small.
+
+    Args:
+        features: (n, d).
+        others: the largest of the points' other coordinates.
+    """
+    info, most = torch.finfo(features.dtype), max(others, largest(features))
+    if most == 0 or most >= info.tiny**0.5 / info.eps:  # a difference in the last digit has a normal square
+        return 1.0
+    limit = 96 if info.bits == 32 else 960  # what the type can hold, and enough for its smallest number
+    return 2.0 ** min(limit, 32 * round(-math.log2(most) / 32))  # in few steps: what is kept has to be made anew

@@ -73,7 +73,7 @@ def local_scale(neighbors: Neighbors, sigma_neighbor: int) -> Tensor:
     finite = neighbors.distance.masked_fill(neighbors.distance.isinf(), 0)
     sigma = finite[:, :sigma_neighbor].amax(1)  # ascending: the last finite one
     floor = SIGMA_FLOOR * finite.amax(1)  # DEVIATION(2)
-    return torch.maximum(sigma, floor).clamp(min=torch.finfo(sigma.dtype).tiny ** 0.5)
+    return torch.maximum(sigma, floor).clamp(min=torch.finfo(sigma.dtype).tiny)
 
 
 def _assembled(

@@ -15,7 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ldmnet.data.npzfiles import NpzArrays
 from ldmnet.errors import DataError, InputError
+from ldmnet.files import expandable, read_bounded
 
 SPLITS = ("train", "test", "gallery", "probe")
 Describe = Callable[[NDArray[Any]], Tensor]  # images (n, ...) to descriptors (n, d)
@@ -128,11 +130,10 @@ def as_inputs(x: NDArray[Any], name: str, describe: Describe | None = None) -> T
 
 def read_npz_arrays(path: str | Path, needed: Sequence[str], advice: str = "") -> Mapping[str, NDArray[Any]]:
     """All arrays of an .npz file, the needed ones among them."""
+    content = read_bounded(path)
     try:
-        with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except FileNotFoundError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+        file = NpzArrays(content, max(len(content), expandable(len(content))))
+        arrays = {name: file.read(name) for name in file.names}
     except Exception as error:  # not a zip, a damaged member, or Python objects inside
         raise DataError(f"{path} is not an .npz file of plain arrays, or is damaged. {advice}".rstrip()) from error
     missing = [name for name in needed if name not in arrays]

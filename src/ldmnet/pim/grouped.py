@@ -3,10 +3,13 @@
 Small blocks are factorised densely, many of one size in one batch; large ones are solved by Chebyshev's iteration, or
 by conjugate gradients where that does not apply.
 A dense block that is not positive definite, or not solved to the tolerance, goes to conjugate gradients too: they
-stop at negative curvature, and say when they cannot do better.
+stop at negative curvature, and of two solutions the one with the smaller residual is kept. What float32 cannot solve to
+the tolerance, because the coupling is small, is solved in float64.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,7 +17,7 @@ from torch import Tensor
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.sparse import row_of_entry
 from ldmnet.pim.chebyshev import chebyshev, chebyshev_pays
-from ldmnet.pim.solve import Solution, Status, expected_steps, pcg
+from ldmnet.pim.solve import Solution, Status, column_factors, expected_steps, pcg, rounding_beyond
 from ldmnet.pim.system import PointIntegralSystem
 
 STEP_COST = 350  # operations of a factorisation in the time of one step of conjugate gradients on one number
@@ -44,15 +47,25 @@ def solve_grouped(
         max_steps: see `pcg`.
         overwrite: True if v is not needed any more: the solution then takes its place.
     """
+    single = v.dtype == torch.float32
+    if single and rounding_beyond(system, tol, v.dtype):
+        part = _in_double(system, v, groups, tol, max_steps)
+        return replace(part, value=v.copy_(part.value)) if overwrite else part
+    factors = column_factors(v)
+    if factors is not None:
+        scaled = solve_grouped(system, v * factors, groups, tol=tol, max_steps=max_steps, overwrite=True)
+        value = torch.div(scaled.value, factors, out=v if overwrite else None)
+        return replace(scaled, value=value)
     value = v if overwrite else torch.empty_like(v)
     parts: list[Solution] = []
     iterate: list[Tensor] = []  # groups for conjugate gradients, one row of positions each
+    direct: dict[int, tuple[Tensor, Tensor]] = {}  # first row of some of them -> what a factorisation found, residuals
     blocks, steps = _DenseBlocks(system), expected_steps(system, tol)
     for size, rows in groups.buckets(BATCH_ELEMENTS):
         if size * v.shape[1] == 0 or not dense_pays(size, v.shape[1], steps):
             iterate += list(rows)
             continue
-        part, failed = blocks.solve(rows, v, tol)
+        part, failed, missed = blocks.solve(rows, v, tol)
         span = _span(rows)
         if bool(failed.any()):
             value[rows[~failed]] = part.value[~failed]
@@ -60,16 +73,22 @@ def solve_grouped(
             value[rows] = part.value
         else:
             value[span] = part.value.flatten(0, 1)
-        parts.append(part)
+        parts.append(replace(part, residual=part.residual[~failed].flatten()))
         iterate += list(rows[failed])
+        direct |= {int(rows[g, 0]): (part.value[g], part.residual[g]) for g in missed.nonzero().flatten().tolist()}
     for positions in iterate:
         start, stop = int(positions[0]), int(positions[-1]) + 1
         block, here = system.block(start, stop), value[start:stop]
         if chebyshev_pays(block, tol):
-            part = chebyshev(block, v[start:stop], tol=tol, max_steps=max_steps, out=here)
-        else:
-            part = pcg(block, v[start:stop], tol=tol, max_steps=max_steps)
-            here.copy_(part.value)
+            parts.append(chebyshev(block, v[start:stop], tol=tol, max_steps=max_steps, out=here))
+            continue
+        part = pcg(block, v[start:stop], tol=tol, max_steps=max_steps)
+        if start in direct and not float(part.residual.max()) < float(direct[start][1].max()):
+            part = Solution(direct[start][0], Status.ROUNDING, 0, direct[start][1])
+        if single and part.status is Status.ROUNDING:
+            whole = Groups(torch.zeros(stop - start, dtype=torch.int64, device=v.device))
+            part = _in_double(block, v[start:stop], whole, tol, max_steps)
+        here.copy_(part.value)
         parts.append(part)
     return Solution(
         value,
@@ -78,6 +97,12 @@ def solve_grouped(
         torch.cat([part.residual for part in parts]),
         max(part.negative_curvature for part in parts),
     )
+
+
+def _in_double(system: PointIntegralSystem, v: Tensor, groups: Groups, tol: float, max_steps: int) -> Solution:
+    """What `solve_grouped` gives in float64, in the type of v."""
+    part = solve_grouped(system.double(), v.double(), groups, tol=tol, max_steps=max_steps, overwrite=True)
+    return replace(part, value=part.value.to(v.dtype), residual=part.residual.to(v.dtype))
 
 
 def dense_pays(size: int, columns: int, steps: float) -> bool:
@@ -123,8 +148,13 @@ class _DenseBlocks:
     def __init__(self, system: PointIntegralSystem) -> None:
         self._system = system
 
-    def solve(self, rows: Tensor, v: Tensor, tol: float) -> tuple[Solution, Tensor]:
-        """Solve for g groups of one size, rows (g, m), and say which (g,) conjugate gradients should do."""
+    def solve(self, rows: Tensor, v: Tensor, tol: float) -> tuple[Solution, Tensor, Tensor]:
+        """Solve for g groups of one size, rows (g, m).
+
+        Returns:
+            The solution, with the residuals of some columns (g, columns); which groups (g,) conjugate gradients should
+            do; and which of these (g,) have a solution whose residual is above the tolerance.
+        """
         system = self._system
         A, W = self._matrices(rows)
         factor, info = torch.linalg.cholesky_ex(A)
@@ -148,8 +178,8 @@ class _DenseBlocks:
         whole = b[..., checked] + system.coupling * mean[..., checked] * system.D[rows][..., None]  # c M v
         size = torch.linalg.vector_norm(whole, dim=1)
         residual = error / torch.where(size > 0, size, 1)  # (g, checked columns)
-        failed |= (residual > tol).any(1)
-        return Solution(value.add_(mean), Status.CONVERGED, 0, residual[~failed].flatten()), failed
+        missed = ~failed & ~(residual <= tol).all(1)
+        return Solution(value.add_(mean), Status.CONVERGED, 0, residual), failed | missed, missed
 
     def _matrices(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """(g, m, m) blocks of the system's matrix, and of W where the right-hand side needs it."""

@@ -22,6 +22,7 @@ from ldmnet.pim.system import PointIntegralSystem
 
 CHUNK_BYTES = 2800 * 2**10  # of one (n, chunk) array
 LEAST_CHUNK = 16  # columns
+SAFE = 2.0**20  # columns of v up to this large, or not below one over it, are worked on as they are
 
 
 class Status(Enum):
@@ -29,6 +30,7 @@ class Status(Enum):
 
     CONVERGED = "nothing: every column met the tolerance"
     STEP_LIMIT = "raise max_steps, loosen tol, or lower lambda_tilde (a larger mu / lambda_tilde converges faster)"
+    ROUNDING = "raise the coupling mu / lambda_tilde, or loosen tol: rounding alone leaves this residual, not the steps"
     NEGATIVE_CURVATURE = (
         "the system is not positive definite at this mu / lambda_tilde: use mass='lumped', which always is, "
         "or raise lambda_tilde"
@@ -78,10 +80,11 @@ def pcg(
         raise InputError(f"v has {v.shape[0]} rows but the system has {len(system.D)}.")
     if x0 is not None and x0.shape != v.shape:
         raise InputError(f"x0 has shape {tuple(x0.shape)} but v has {tuple(v.shape)}.")
-    if not bool(v.sum().isfinite()) and not bool(v.isfinite().all()):  # the sum is one pass, and enough
-        raise InputError("v has NaN or infinite values.")
     columns = v if v.ndim == 2 else v[:, None]
     starts = columns if x0 is None else x0.reshape(columns.shape)
+    factors = column_factors(columns)
+    if factors is not None:
+        columns, starts = columns * factors, starts * factors
     width = chunk_width(columns, CHUNK_BYTES)
     matrix, S = system.scaled()
     value = torch.empty_like(columns)
@@ -98,13 +101,36 @@ def pcg(
             r = b - system.matvec(x)
         ends.append(_conjugate_gradients(system, matrix, S, x, b, r, _sizes(system, b, mean), tol, max_steps))
         torch.add(x, mean, out=value[:, here])
+    if factors is not None:
+        value /= factors
     bent = sum(end.bent for end in ends)
     if bent:
         status = Status.NEGATIVE_CURVATURE
+    elif any(end.unsolved for end in ends):
+        status = Status.STEP_LIMIT if any(end.steps >= max_steps for end in ends) else Status.ROUNDING
     else:
-        status = Status.STEP_LIMIT if any(end.unsolved for end in ends) else Status.CONVERGED
+        status = Status.CONVERGED
     residual = torch.cat([end.residual for end in ends])
     return Solution(value.reshape(v.shape), status, max(end.steps for end in ends), residual, bent)
+
+
+def column_factors(columns: Tensor) -> Tensor | None:
+    """Powers of two (m,) that bring the columns of v (n, m) to sizes whose squares keep their digits; None if all have.
+
+    Raises:
+        InputError: v has NaN or infinite values.
+    """
+    if columns.numel() == 0:
+        return None
+    largest = torch.linalg.vector_norm(columns, torch.inf, dim=0)  # one pass
+    if not bool(largest.isfinite().all()):
+        raise InputError("v has NaN or infinite values.")
+    odd = (largest > 0) & ((largest < 1 / SAFE) | (largest > SAFE))
+    if not bool(odd.any()):
+        return None
+    exponent = -torch.frexp(largest).exponent
+    most = 120 if columns.dtype == torch.float32 else 1000  # what the type can hold
+    return torch.where(odd, torch.ldexp(torch.ones_like(largest), exponent.clamp(-most, most)), 1)
 
 
 def chunk_width(columns: Tensor, chunk_bytes: int) -> int:
@@ -142,7 +168,7 @@ def _conjugate_gradients(
     goal = (tol * torch.minimum(*sizes)).square()
     r = r / scale
     rr, error = weights @ r.square()  # (columns,) each
-    active = error > goal
+    active = ~(error <= goal)  # a NaN is not solved
     bent = torch.zeros_like(active)
     y = torch.zeros_like(x)  # the correction to x, scaled
     p = r.clone()
@@ -151,21 +177,21 @@ def _conjugate_gradients(
         Ap = matrix @ p
         steps += 1
         curvature = (p * Ap).sum(0)
-        bent |= active & (curvature <= 0)  # DEVIATION(3)
+        bent |= active & ~(curvature > 0)  # DEVIATION(3)
         active &= ~bent
         length = torch.where(active, rr / torch.where(active, curvature, 1), 0)
         y.addcmul_(p, length)
         r.addcmul_(Ap, length, value=-1)
         rr_next, error_next = weights @ r.square()
         error = torch.where(active, error_next, error)
-        active &= error > goal
+        active &= ~(error <= goal)
         p.mul_(torch.where(active, rr_next / torch.where(active, rr, 1), 0)).add_(r)
         rr = rr_next
     x.addcdiv_(y, scale)
     unsolved = active
     if _recursion_may_drift(system, tol, x.dtype) and steps:
         error = (b - system.matvec(x)).square().sum(0)
-        unsolved = ~bent & (error > goal)
+        unsolved = ~bent & ~(error <= goal)
     residual = error.sqrt() / torch.where(size > 0, size, 1)
     return _End(residual, int(bent.sum()), bool(unsolved.any()), steps)
 
@@ -189,9 +215,12 @@ def expected_steps(system: PointIntegralSystem, tol: float) -> float:
     return max(1.0, 0.75 * math.log(2 / tol) / math.log((root + 1) / max(root - 1, 1e-9)))
 
 
+def rounding_beyond(system: PointIntegralSystem, tol: float, dtype: torch.dtype, margin: float = 1.0) -> bool:
+    """Whether rounding alone, times a margin, leaves a residual above the tolerance: where the coupling is small."""
+    return torch.finfo(dtype).eps * margin * (2 + system.coupling) / system.coupling > tol
+
+
 def _recursion_may_drift(system: PointIntegralSystem, tol: float, dtype: torch.dtype) -> bool:
     """Whether rounding can part the updated residual from the true one by as much as the tolerance."""
-    condition = (2 + system.coupling) / system.coupling
-    if system.mass == "consistent" and system.coupling > 2:
-        condition = float("inf")  # the lowest eigenvalue is not known
-    return torch.finfo(dtype).eps * 4 * condition > tol
+    unknown = system.mass == "consistent" and system.coupling > 2  # the lowest eigenvalue
+    return unknown or rounding_beyond(system, tol, dtype, margin=4)

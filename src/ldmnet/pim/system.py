@@ -20,6 +20,7 @@ from ldmnet.graph.sparse import csr, multiplier, row_of_entry
 
 Mass = Literal["consistent", "lumped"]
 _SHARE_OF_W: dict[str, float] = {"consistent": 1.0, "lumped": 0.0}  # s in M = (1 - s) D + s W
+LEAST_COUPLING, MOST_COUPLING = 1e-12, 1e12  # beyond, L or c M is lost in the other's rounding
 ENERGY_COLUMNS = 16  # at a time: few, so that large graphs gather their rows from the cache
 
 
@@ -37,6 +38,11 @@ class PointIntegralSystem:
             raise InputError(f"W must be square, got shape {tuple(W.shape)}.")
         if not 0 < coupling < float("inf"):
             raise InputError(f"coupling must be above zero and finite, got {coupling}.")
+        if not LEAST_COUPLING <= coupling <= MOST_COUPLING:
+            raise InputError(
+                f"coupling, which is mu / lambda_tilde, is {coupling:.1e}: float64 cannot tell what it does beyond "
+                f"{LEAST_COUPLING:g} to {MOST_COUPLING:g}."
+            )
         if mass not in _SHARE_OF_W:
             raise InputError(f"mass must be one of {', '.join(_SHARE_OF_W)}, got {mass!r}.")
         self.W = W
@@ -44,6 +50,13 @@ class PointIntegralSystem:
         self.mass: Mass = mass
         share = _SHARE_OF_W[mass]
         self.D = W @ torch.ones(len(W), dtype=W.dtype, device=W.device)  # (n,)
+        wrong = ~((self.D > 0) & self.D.isfinite())  # a NaN is neither
+        if bool(wrong.any()):
+            row = int(wrong.int().argmax())
+            raise InputError(
+                f"row {row} of W sums to {float(self.D[row])}, as do {int(wrong.sum()) - 1} other rows that cannot be "
+                "solved for: sums must be above zero and finite."
+            )
         self.on_D = 1 + self.coupling * (1 - share)
         self.on_W = self.coupling * share - 1
         self._rhs_on_D = self.coupling * (1 - share)
@@ -93,6 +106,15 @@ class PointIntegralSystem:
             first, last = int(crow[0]), int(crow[-1])
             inner = csr(crow - first, W.col_indices()[first:last] - start, W.values()[first:last], stop - start)
         return PointIntegralSystem(inner, self.coupling, self.mass)
+
+    def double(self) -> PointIntegralSystem:
+        """The same system in float64."""
+        W = self.W
+        if W.layout != torch.strided:
+            return PointIntegralSystem(
+                csr(W.crow_indices(), W.col_indices(), W.values().double(), len(W)), self.coupling, self.mass
+            )
+        return PointIntegralSystem(W.double(), self.coupling, self.mass)
 
     def dirichlet_energy(self, u: Tensor) -> float:
         """Sum over columns of u' L u, what the alpha update makes small."""

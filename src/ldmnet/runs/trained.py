@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ldmnet.data.readers import is_image
@@ -19,6 +18,7 @@ from ldmnet.integrations.untuned import STARTS
 from ldmnet.records.record import Record
 from ldmnet.runs.run import RECORD, WEIGHTS, Run, execute, read_run
 from ldmnet.runs.samples import Reading, SamplesTask, UserSettings
+from ldmnet.training.checkpoint import load_weights
 from ldmnet.training.progress import OnEpoch
 from ldmnet.training.standardize import Standardize
 
@@ -129,7 +129,7 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
             settings.net,
         )
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        load_weights(model, folder / WEIGHTS)
     except Exception as error:  # a missing, cut or foreign file
         words = " ".join(str(error).split())
         raise StateError(f"{folder / WEIGHTS} does not fit the run: {words}") from error

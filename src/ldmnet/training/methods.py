@@ -70,8 +70,9 @@ class Method(ManifoldSettings):
 
     @property
     def manifold(self) -> ManifoldSettings:
-        """The settings of the regulariser: for the control, with the graph switched off."""
+        """The settings of the regulariser: for the control with the graph switched off, and no sweeps if possible."""
         options = {field.name: getattr(self, field.name) for field in fields(ManifoldSettings)}
+        options["features"] = self.features or ("running" if self.mu is None else "sweep")
         if self.name == "control":
             options["coupling" if self.mu is None else "lambda_tilde"] = math.inf if self.mu is None else 0.0
         return ManifoldSettings(**options)

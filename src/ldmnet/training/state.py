@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from ldmnet.errors import StateError
 from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.saved import check_entries, check_mapping, check_number, refuse
 from ldmnet.training.augment import Augment
-from ldmnet.training.checkpoint import check_settings, save_checkpoint
+from ldmnet.training.checkpoint import REMEDY, check_settings, put_weights, save_checkpoint
 from ldmnet.training.features import Layer
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.optimizers import Descent
 from ldmnet.training.settings import TrainSettings
+
+BUFFERS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # one number for each of a weight
 
 
 @dataclass
@@ -121,24 +124,66 @@ class Run:
         save_checkpoint(self.checkpoint, state)
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's content, if it belongs to this run."""
+        """Go on from a checkpoint's content, if it belongs to this run; the model is left alone if it does not."""
         assert self.checkpoint is not None
-        known = {**asdict(TrainSettings()), **state["settings"]}  # a checkpoint of an earlier version lacks some
-        check_settings({**state, "settings": known}, self.settings_saved, self.checkpoint)
-        if self.regularizer is not None:
-            self.regularizer.load_state_dict(state["regularizer"])  # first: it says so if the data is another
+        settings = state["settings"]
+        if isinstance(settings, dict):
+            settings = {**asdict(TrainSettings()), **settings}  # a checkpoint of an earlier version lacks some
+        check_settings({**state, "settings": settings}, self.settings_saved, self.checkpoint)
+        before = copy.deepcopy(self.model.state_dict())
         try:
-            self.model.load_state_dict(state["model"])
-        except RuntimeError as error:
-            raise StateError(
-                f"{self.checkpoint} was written for another network: {' '.join(str(error).split())} Delete it, or "
-                "choose another checkpoint path."
-            ) from error
-        self.descent.optimizer.load_state_dict(state["optimizer"])
-        self.best_weights = state.get("best", {})
+            self._take(state)
+        except Exception as error:
+            self.model.load_state_dict(before)
+            if isinstance(error, StateError):
+                raise
+            words = " ".join(str(error).split())  # parts that cannot be what they were saved as
+            raise StateError(f"{self.checkpoint} is damaged: {type(error).__name__}: {words}. {REMEDY}") from error
+
+    def _take(self, state: dict[str, Any]) -> None:
+        """Take a checkpoint's content, each part checked."""
+        assert self.checkpoint is not None
+        put_weights(self.model, state["model"], self.checkpoint)
+        check_number("epoch", state["epoch"], 0, self.settings.epochs, whole=True)
+        check_entries("history", Epoch, state["history"])
+        history = [Epoch(**e) for e in state["history"]]
+        if len(history) != state["epoch"]:
+            raise refuse("history", f"{len(history)} epochs of {state['epoch']}")
+        best, seconds = state["best"], state["seconds"]
+        check_mapping("seconds", seconds)
+        for phase, value in seconds.items():
+            check_number(f"seconds of {phase}", value, 0)
+        own = self.model.state_dict()
+        check_mapping("best", best, list(own) if best else ())
+        for name, value in best.items():
+            if isinstance(own.get(name), Tensor) and getattr(value, "shape", None) != own[name].shape:
+                raise refuse(f"best {name}", value)
+        if self.regularizer is not None:
+            self.regularizer.load_state_dict(state["regularizer"])  # it says so if the data is another
         self.draw.set_state(state["random"]["batches"])
-        self.augment_draw.set_state(state["random"].get("augment", self.augment_draw.get_state()))
+        self.augment_draw.set_state(state["random"]["augment"])
         torch.set_rng_state(state["random"]["torch"])
-        self.epoch = state["epoch"]
-        self.history = [Epoch(**e) for e in state["history"]]
-        self.seconds |= state.get("seconds", {})  # a checkpoint of an earlier version lacks them
+        _check_optimizer(state["optimizer"], self.descent.optimizer.param_groups)
+        self.descent.optimizer.load_state_dict(state["optimizer"])
+        self.best_weights, self.epoch, self.history = best, state["epoch"], history
+        self.seconds |= seconds
+
+
+def _check_optimizer(saved: Any, groups: list[dict[str, Any]]) -> None:
+    """Refuse an optimizer's state whose numbers are none, or whose buffers are not of their weights' shapes."""
+    check_mapping("optimizer", saved, ("state", "param_groups"))
+    check_mapping("optimizer's state", saved["state"])
+    if not isinstance(saved["param_groups"], list) or len(saved["param_groups"]) != len(groups):
+        raise refuse("optimizer's groups", saved["param_groups"])
+    for ours, theirs in zip(groups, saved["param_groups"], strict=True):
+        check_mapping("optimizer's group", theirs, ("params",))
+        if not isinstance(theirs["params"], list) or len(theirs["params"]) != len(ours["params"]):
+            raise refuse("optimizer's weights", theirs["params"])
+        for name, value in ours.items():
+            if isinstance(value, float):
+                check_number(f"{name} of the optimizer", theirs.get(name))
+        for place, weight in zip(theirs["params"], ours["params"], strict=True):
+            for name in BUFFERS:
+                buffer = saved["state"].get(place, {}).get(name)
+                if buffer is not None and getattr(buffer, "shape", None) != weight.shape:
+                    raise refuse(f"{name} of the optimizer", buffer)
