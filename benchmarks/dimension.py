@@ -220,13 +220,12 @@ Sample = tuple[Tensor, Tensor]
 def prepared(data: str, size: int, row: str, seed: int, epochs: int | None) -> tuple[Any, Sample, Sample, nn.Module]:
     """The settings, training data, test data and network of a table's row; what the presets are is known here alone."""
     from ldmnet.paper.presets import classification_runs
-    from ldmnet.records.runs import build_network, training_data
 
     settings = classification_runs(data, [size], [row], [seed])[0].settings
     train = replace(settings.train, seed=seed, epochs=epochs or settings.train.epochs)
     settings = replace(settings, train=train)
-    found = training_data(settings)
-    return settings, found.train, found.test, build_network(settings)
+    found = settings.load()
+    return settings, found.train, found.test, settings.network()
 
 
 def claim(output: Path, data: str, size: int, row: str, seed: int, epochs: int | None) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from defaults import defaults_table
 
-from ldmnet.records import format_table, table_rows
+from ldmnet.paper import face_study, faces
+from ldmnet.records import Record, format_table, table_rows
 from ldmnet.records.leads import format_leads, format_parts, parts_of
-from ldmnet.records.runs import Record
 from ldmnet.records.tables import format_study, markdown, records_in
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,8 @@ def refreshed(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         opening, kind, name, closing = match.groups()
         if kind == "study":
-            body = format_study(r for r in records if r["table"] == f"study-{name}")
+            first = face_study.VARIATIONS[0].name if name in faces.TABLES else "as printed"
+            body = format_study((r for r in records if r.table == f"study-{name}"), first)
         elif kind == "leads":
             body = format_leads(records, name)
         elif kind == "defaults":

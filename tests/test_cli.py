@@ -1,6 +1,9 @@
+import ast
 import json
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -10,7 +13,15 @@ from rich.console import Console
 
 import ldmnet
 from ldmnet.cli import main
+from ldmnet.cli.options import options_of, sentences
 from ldmnet.paper import demo
+from ldmnet.records import Record, read_records
+from ldmnet.runs import Kept, Places, RunSettings, UserSettings
+from ldmnet.runs.matching import Matching, MatchSettings
+from ldmnet.runs.samples import Reading
+from ldmnet.strength import COUPLING, STRENGTH
+
+OTHERS = ("readers", "csvtables")
 
 
 def invoke(*words: str):
@@ -61,14 +72,20 @@ def test_the_package_runs_as_a_module():
 def test_our_errors_are_sentences():
     result = invoke("reproduce", "mnist", "--per-class", "60")
     assert result.exit_code == 2
-    assert result.output.startswith("Error: mnist has no row for [60] images a class.")
+    assert result.output.startswith("Error: mnist has no row for [60] images per class.")
     assert "Traceback" not in result.output
     assert "--per-class takes whole numbers, got 5x." in invoke("reproduce", "mnist", "--per-class", "5x").output
 
 
+def write(path, *records):
+    """Records of a table, by what differs from one of LDMNet on MNIST."""
+    common = {"table": "mnist", "per_class": 50, "method": "ldmnet", "seed": 0, "n_test": 10000, "hash": "h"}
+    made = [Record(**{**common, "selection": "printed", "settings": {}, **record}) for record in records]
+    path.write_text("".join(json.dumps(record.to_json()) + "\n" for record in made))
+
+
 def test_table_reads_records_of_a_folder(tmp_path):
-    line = {"table": "mnist", "per_class": 50, "method": "ldmnet", "seed": 0, "accuracy": 95.0, "n_test": 10000}
-    (tmp_path / "mnist.jsonl").write_text(json.dumps({**line, "selection": "printed", "paper": 95.57}) + "\n")
+    write(tmp_path / "mnist.jsonl", {"accuracy": 95.0, "paper": 95.57})
     result = invoke("table", "mnist", "--results", str(tmp_path), "--format", "json")
     assert [row["mean"] for row in json.loads(result.output)] == [95.0]
     assert "there are no records of a table 'svhn'" in invoke("table", "svhn", "--results", str(tmp_path)).output
@@ -76,10 +93,8 @@ def test_table_reads_records_of_a_folder(tmp_path):
 
 def test_parts_prints_and_draws(tmp_path):
     pytest.importorskip("matplotlib")
-    line = {"table": "mnist", "per_class": 50, "seed": 0, "n_test": 10000, "selection": "printed", "paper": None}
-    rows = {"ldmnet": 95.0, "control": 93.0, "none": 90.0}
-    records = tmp_path / "mnist.jsonl"
-    records.write_text("".join(json.dumps({**line, "method": m, "accuracy": a}) + "\n" for m, a in rows.items()))
+    rows, records = {"ldmnet": 95.0, "control": 93.0, "none": 90.0}, tmp_path / "mnist.jsonl"
+    write(records, *({"method": m, "accuracy": a} for m, a in rows.items()))
     result = invoke("parts", "--results", str(tmp_path), "--figure", str(tmp_path / "parts.png"))
     assert "| mnist | 50 | printed | +3.00 | +2.00 | 1 |" in result.output
     assert (tmp_path / "parts.png").stat().st_size > 1000
@@ -101,22 +116,21 @@ def test_what_cannot_be_drawn_to_is_refused_before_any_work(tmp_path, words, nam
 
 
 def test_what_was_tried_makes_no_table(tmp_path):
-    line = {"table": "cufs_tuning", "per_class": None, "method": "none", "seed": 0, "accuracy": 1.0, "n_test": 9,
-            "selection": "validation", "paper": None}  # fmt: skip
-    (tmp_path / "cufs_tuning.jsonl").write_text(json.dumps(line) + "\n")
+    tried = {"table": "cufs_tuning", "per_class": None, "method": "none", "selection": "tried", "chosen": False}
+    write(tmp_path / "cufs_tuning.jsonl", {**tried, "accuracy": 1.0})
     result = invoke("table", "cufs_tuning", "--results", str(tmp_path))
     assert result.exit_code == 2
     assert "and makes no table. What was chosen among them: ldmnet table cufs" in " ".join(result.output.split())
 
 
-def test_rows_of_other_data_are_named(tmp_path):
-    line = {"table": "faces-mine", "per_class": None, "seed": 0, "accuracy": 1.0, "n_test": 9,
-            "selection": "default", "paper": None}  # fmt: skip
-    made = [{**line, "method": m, "settings": {"fingerprint": f}} for m, f in (("ldmnet", "a"), ("pca", "b"))]
-    (tmp_path / "faces.jsonl").write_text("".join(json.dumps(record) + "\n" for record in made))
-    result = invoke("table", "faces-mine", "--results", str(tmp_path))
+def test_rows_of_other_data_are_named_and_those_that_are_not_chosen_counted(tmp_path):
+    mine = {"table": "match-mine", "per_class": None, "accuracy": 1.0, "selection": "default"}
+    rows = [{**mine, "method": m, "data": d} for m, d in (("ldmnet", "a"), ("pca", "b"))]
+    write(tmp_path / "mine.jsonl", *rows, {**mine, "chosen": False})
+    result = invoke("table", "match-mine", "--results", str(tmp_path))
     assert result.exit_code == 0
     assert "not of the same data as the other rows: pca" in result.output
+    assert "1 runs of settings that others have replaced are left out" in result.output
 
 
 def test_digits5k_has_the_rows_that_leave_digits_to_test():
@@ -125,38 +139,72 @@ def test_digits5k_has_the_rows_that_leave_digits_to_test():
     assert "The rows: [50, 100, 400]." in result.output
 
 
-@pytest.mark.parametrize("words", [["demo", "--quick"], ["faces", "--demo"]])
+@pytest.mark.parametrize("words", [["demo", "--quick"], ["demo", "--faces"]])
 @pytest.mark.parametrize("content", ['{"method": "none", "split": 0, "key": "k"}\n', "mine\n"])
 def test_a_demo_refuses_a_folder_of_other_records(tmp_path, words, content):
     (tmp_path / "records.jsonl").write_text(content)
-    (tmp_path / "traces" / "k").mkdir(parents=True)
     result = invoke(*words, "--output", str(tmp_path))
     assert result.exit_code == 2
     assert result.output == (
         f"Error: {tmp_path / 'records.jsonl'} holds records of something else than this demo. "
-        "Choose another --output.\n"
+        "Choose another folder. (--output)\n"
     )
     assert (tmp_path / "records.jsonl").read_text() == content
-    assert (tmp_path / "traces" / "k").is_dir()
 
 
 @pytest.mark.slow
-def test_a_demo_removes_only_what_a_demo_wrote(tmp_path, monkeypatch):
+def test_a_demo_skips_what_is_done_and_keeps_other_seeds(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     monkeypatch.setattr(demo, "QUICK", {"epochs": 1, "batch_size": 100})
     monkeypatch.setattr(demo, "PRINTED_ROWS", ("none",))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "traces" / "mine").mkdir(parents=True)
 
-    def names(seed):
-        demo.run_demo(quick=True, seed=seed, output=Path("."), threads=1, console=Console(quiet=True))
-        found = [json.loads(line)["hash"] for line in Path("records.jsonl").read_text().splitlines()]
-        assert {path.name for path in Path("traces").iterdir()} == {"mine", *found}
-        return found
+    def seeds(seed):
+        demo.run_demo(quick=True, seed=seed, output=tmp_path, threads=1, console=Console(quiet=True))
+        return [record.seed for record in read_records([tmp_path / "records.jsonl"])]
 
-    first = names(0)
-    assert names(1) != first
-    assert names(1) == names(1)
+    assert [seeds(0), seeds(1), seeds(1)] == [[0], [0, 1], [0, 1]]
+
+
+def test_a_method_that_diverged_has_no_panel(monkeypatch, tmp_path, capsys):
+    pytest.importorskip("mlxtend")
+    seen = []
+    monkeypatch.setattr(demo, "execute", lambda run, *where, **how: run.record({}, diverged="not finite."))
+    monkeypatch.setattr(demo, "feature_figure", lambda panels, labels, output, title: seen.append(list(panels)))
+    where = {"runs_dir": tmp_path, "data_dir": None, "console": Console()}
+    demo.draw_features("digits5k", 50, 0, tmp_path / "f.png", **where)
+    assert seen == [["test images"]]
+    assert "LDMNet is left out: not finite." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings", [UserSettings, Reading, Places, Matching, Kept, RunSettings, MatchSettings])
+def test_every_setting_has_a_sentence_and_every_option_is_made_of_one(settings):
+    assert set(sentences(settings)) == {field.name for field in fields(settings)}
+
+
+def test_options_have_the_type_default_and_words_of_their_fields():
+    @click.command()
+    @options_of(UserSettings, "schedule", "lr", "dropout", "layer")
+    def command(**given):
+        click.echo(json.dumps(given))
+
+    schedule, lr, dropout, layer = command.params
+    assert schedule.type.choices == ("step", "cosine", "constant")
+    assert (lr.type, lr.default, lr.help) == (click.FLOAT, None, "The learning rate.  [default: the network's own]")
+    assert (dropout.default, dropout.show_default, layer.default) == (0.5, True, "features")
+    assert sentences(UserSettings)["strength"].endswith(f"None takes {STRENGTH}.")
+    assert sentences(UserSettings)["coupling"].endswith(f"None takes {COUPLING}.")
+
+
+@pytest.mark.parametrize("path", sorted(Path(ldmnet.__file__).parent.rglob("*.py")), ids=lambda path: path.stem)
+def test_no_layer_below_the_command_line_names_its_options(path):
+    if "cli" in path.parts or path.stem in OTHERS:
+        return
+    found = [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"(^|\s|\()--[a-z]", node.value)
+    ]
+    assert found == []
 
 
 @pytest.mark.slow

@@ -49,12 +49,12 @@ def test_the_script_is_the_shells(shell):
         (["train", "photos", "--method", ""], METHODS),
         (["train", "photos", "--net", "c"], ["cifar"]),
         (["reproduce", "s"], ["svhn"]),
-        (["table", "c"], ["cifar10"]),
+        (["table", "ci"], ["cifar10"]),
         (["table", "mnist", "--format", "la"], ["latex"]),
         (["compare", "photos", "--methods", "none,dr"], ["none,dropout"]),
         (["reproduce", "mnist", "--methods", "ldmnet,no"], ["ldmnet,none", "ldmnet,none_tuned"]),
-        (["faces", "ya"], ["yaleb"]),
-        (["faces", "--methods", "tri"], ["triplet"]),
+        (["reproduce", "ya"], ["yaleb"]),
+        (["match", "mine.npz", "--methods", "tri"], ["triplet"]),
     ],
     ids=lambda part: " ".join(part),
 )
@@ -78,7 +78,7 @@ def test_every_command_and_every_option_is_offered():
 
 def test_files_are_left_to_the_shell():
     assert offered("bash", "train", "pho").startswith("file,")
-    assert offered("bash", "faces", "mine.n").startswith("file,")
+    assert offered("bash", "match", "mine.n").startswith("file,")
 
 
 @pytest.mark.slow

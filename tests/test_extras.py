@@ -25,9 +25,8 @@ COMMANDS = {
     "train table.csv --epochs 4 --tensorboard --output other": ("tensorboard", "tensorboard"),
     "train photos": ("Pillow", "demo"),
     "demo --quick": ("mlxtend", "demo"),
-    "faces --demo": ("mlxtend", "demo"),
+    "demo --faces": ("mlxtend", "demo"),
     "figure 3": ("matplotlib", "demo"),
-    "describe cufs --output there.npz": ("dlib-bin with face_recognition_models", "faces"),
     "report run": ("plotly", "report"),
 }
 # hides every package that is not a requirement of the core, then says what happens
@@ -36,7 +35,7 @@ import importlib, json, sys
 from importlib.machinery import PathFinder
 
 HIDDEN = {"mlxtend", "matplotlib", "sklearn", "pandas", "PIL", "lightning", "pytorch_lightning", "transformers",
-          "accelerate", "optuna", "onnx", "onnxscript", "onnxruntime", "tensorboard", "plotly", "mkdocs", "dlib"}
+          "accelerate", "optuna", "onnx", "onnxscript", "onnxruntime", "tensorboard", "plotly", "mkdocs"}
 
 class Finder(PathFinder):
     @classmethod
@@ -77,8 +76,10 @@ def said(tmp_path_factory):
         "accuracy": 90.0,
         "n_test": 9,
         "n_train": 500,
+        "hash": "h",
+        "settings": {},
     }
-    record = {**row, "selection": "printed", "paper": None, "train_loss": 0.1, "test_loss": 0.2}
+    record = {**row, "selection": "printed", "paper": None, "train_loss": 0.1, "test_loss": 0.2, "format": 1}
     (folder / "results" / "mnist.jsonl").write_text(json.dumps(record) + "\n")
     commands = ["train table.csv --epochs 4", "predict run table.csv", "table mnist", *COMMANDS]
     words = [sys.executable, "-c", BARE, json.dumps(commands), json.dumps(list(EXTRAS))]

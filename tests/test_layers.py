@@ -15,6 +15,7 @@ PACKAGE = Path(ldmnet.__file__).parent
 ORDER = [
     "errors",
     "files",
+    "locks",
     "seeds",
     "fingerprints",
     "palette",
@@ -34,6 +35,7 @@ ORDER = [
     "data",
     "matching",
     "records",
+    "runs",
     "paper",
     "report",
 ]

@@ -13,9 +13,9 @@ import zlib
 
 import numpy as np
 import pytest
+from ldmnet.data.modalities import read_npz_arrays
 
 from ldmnet.data import read_cifar_batch, read_idx, read_image_folder, read_npz, read_svhn_mat, readers
-from ldmnet.data.modalities import read_npz_arrays
 from ldmnet.data.readers import readable_images
 from ldmnet.errors import DataError
 

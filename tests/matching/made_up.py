@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ldmnet.data.modalities import MatchTable
+from ldmnet.matching.table import MatchTable
 
 
 def people_table(people=8, images=3, d=12, seed=0, noise=0.1):

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from ldmnet.cli import main
 from ldmnet.errors import DataError, InputError
 from ldmnet.matching.casia import read_casia, read_lists
-from ldmnet.paper import faces
 from ldmnet.records import read_records
+from ldmnet.runs import matching
 
 TRAIN, TEST = ("10039", "20118", "30550"), ("10153", "30902")
 
@@ -125,20 +125,20 @@ def test_an_image_that_cannot_be_read_is_named(tree):
 
 @pytest.mark.slow
 def test_the_command_runs_a_fold(tree, tmp_path):
-    words = ["faces", "--casia", tree, "--fold", "1", "--methods", "pca", "--jobs", "1"]
+    words = ["reproduce", "casia", "--data-dir", tree, "--fold", "1", "--methods", "pca", "--jobs", "1"]
     words += ["--runs-dir", tmp_path / "runs", "--results", tmp_path / "results"]
     result = CliRunner().invoke(main, [str(word) for word in words])
     assert result.exit_code == 0, result.output
     (record,) = read_records([tmp_path / "results" / "casia.jsonl"])
-    assert (record["seed"], record["n_gallery"], record["n_test"], record["paper"]) == (1, 2, 4, None)
+    assert (record.seed, record.more["n_gallery"], record.n_test, record.paper) == (1, 2, 4, None)
     assert "probes (NIR) against a gallery of 2 (VIS)" in " ".join(result.output.split())
     os.utime(next(tree.rglob("*.jpg")), (0, 0))  # another picture: the run is made anew
-    faces._fingerprint.cache_clear()  # as in a new process
+    matching._file_hash.cache_clear()  # as in a new process
     CliRunner().invoke(main, [str(word) for word in words])
     assert len(read_records([tmp_path / "results" / "casia.jsonl"])) == 2
 
 
 def test_settings_are_not_tuned_on_what_is_tested(tree):
-    result = CliRunner().invoke(main, ["faces", "--casia", str(tree), "--fold", "dev", "--tune"])
+    result = CliRunner().invoke(main, ["reproduce", "casia", "--data-dir", str(tree), "--fold", "dev", "--tune"])
     assert result.exit_code == 2
     assert "--tune goes with folds 1 to 10" in result.output

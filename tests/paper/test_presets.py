@@ -8,7 +8,7 @@ import pytest
 
 from ldmnet.errors import InputError
 from ldmnet.paper.presets import CHOSEN, PRINTED_ROWS, SETUP, classification_runs, printed_method, rows_of
-from ldmnet.records.runs import read_records
+from ldmnet.records import read_records
 from ldmnet.training.methods import Method
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -52,7 +52,7 @@ def test_mnist_trains_in_bfloat16_from_400_a_class_on():
 
 
 def test_a_size_that_is_not_in_the_table_is_refused():
-    words = "cifar10 has no row for [60] images a class. The rows: [50, 100, 400, 700]."
+    words = "cifar10 has no row for [60] images per class. The rows: [50, 100, 400, 700]."
     with pytest.raises(InputError, match=f"^{re.escape(words)}$"):
         classification_runs("cifar10", [60], PRINTED_ROWS, [0])
 
@@ -116,12 +116,12 @@ AWAITED = {("mnist", "control"), ("mnist", "ldmnet")}  # no run without numbers 
 def test_what_was_chosen_is_the_best_on_validation_images(table, row):
     found = defaultdict(dict)  # validation accuracy by settings and seed
     for record in read_records([RESULTS / f"{table}.jsonl", RESULTS / f"study-{table}.jsonl"]):
-        settings = record["settings"]
+        settings = record.settings
         method = method_of(settings)
-        if method is None or method.name != row or record["per_class"] != 50 or record["accuracy"] is None:
+        if method is None or method.name != row or record.per_class != 50 or record.accuracy is None:
             continue
         if not company(method) and pixels_and_start(settings) == pixels_and_start(asdict(SETUP[table])):
-            found[method, settings["train"]["lr"]][record["seed"]] = record["val_accuracy"]
+            found[method, settings["train"]["lr"]][record.seed] = record.more["val_accuracy"]
     (run,) = classification_runs(table, [50], [f"{row}_tuned"], [0])
     chosen = found[run.settings.method, run.settings.train.lr]
     assert chosen, "no record of what was chosen"

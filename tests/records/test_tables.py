@@ -1,26 +1,30 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from ldmnet.errors import DataError
-from ldmnet.records import format_table, read_records, table_rows
+from ldmnet.records import Record, append, format_table, read_records, table_rows
 from ldmnet.records.leads import format_leads, format_parts, parts_of
 from ldmnet.records.tables import format_study, other_data
 
 
-def record(method, seed, accuracy, per_class=50, table="mnist", paper=None):
-    return {
-        "table": table,
-        "per_class": per_class,
-        "method": method,
-        "seed": seed,
-        "accuracy": accuracy,
-        "n_test": 10000,
-        "selection": "printed",
-        "paper": paper,
-    }
+def record(method, seed, accuracy, per_class=50, table="mnist", paper=None, **more):
+    return Record(
+        table=table,
+        per_class=per_class,
+        method=method,
+        seed=seed,
+        accuracy=accuracy,
+        n_test=10000,
+        selection="printed",
+        paper=paper,
+        hash=f"{method}-{seed}",
+        settings={},
+        more=more,
+    )
 
 
 RECORDS = [
@@ -41,34 +45,61 @@ def test_mean_and_std_with_ddof_one():
     assert len(rows) == 3
 
 
-def test_a_seed_that_ran_twice_counts_once():
-    (row,) = table_rows([record("none", 0, 50.0), record("none", 0, 60.0)], "mnist")
-    assert (row.mean, row.seeds) == (60.0, 1)
+def test_a_seed_that_is_there_twice_counts_once_and_a_contradiction_is_refused():
+    (row,) = table_rows([record("none", 0, 50.0), record("none", 0, 50.0)], "mnist")
+    assert (row.mean, row.seeds) == (50.0, 1)
+    with pytest.raises(DataError, match="mnist, none, seed 0: two records say "):
+        table_rows([record("none", 0, 50.0), record("none", 0, 60.0)], "mnist")
 
 
 def with_settings(found, **settings):
-    return {**found, "settings": {"seed": found["seed"], "train": {"lr": 0.1, "epochs": 300, **settings}}}
+    train = {"lr": 0.1, "epochs": 300, **settings}
+    return replace(found, settings={"seed": found.seed, "train": train}, hash=f"{found.hash}-{train}")
 
 
-def test_runs_with_other_settings_than_the_last_are_left_out():
+def written(path, records):
+    path.unlink(missing_ok=True)
+    for one in records:
+        append(path, one)
+    return read_records([path])
+
+
+@pytest.mark.parametrize("turned", [1, -1], ids=["in order", "turned"])
+def test_the_settings_that_were_written_last_are_chosen_whatever_the_order_of_lines(tmp_path, turned):
     old = [with_settings(record("ldmnet", seed, 50.0), lr=0.3) for seed in (0, 1, 2)]
     new = [with_settings(record("ldmnet", seed, 60.0 + seed)) for seed in (0, 1)]
-    (row,) = table_rows([*old, *new], "mnist")
+    found = written(tmp_path / "r.jsonl", [*old, *new])[::turned]
+    assert sorted((one.accuracy, one.chosen) for one in found) == [
+        (50.0, False), (50.0, False), (50.0, False), (60.0, True), (61.0, True),
+    ]  # fmt: skip
+    (row,) = table_rows(found, "mnist")
     assert (row.mean, row.seeds) == (60.5, 2)
     added_later = with_settings(record("ldmnet", 2, 62.0), precision="float32")
-    (row,) = table_rows([*old, *new, added_later], "mnist")  # what older records do not name is no difference
+    found = written(tmp_path / "r.jsonl", [*old, *new, added_later])[::turned]
+    (row,) = table_rows(found, "mnist")  # what older records do not name is no difference
     assert (row.mean, row.seeds) == (61.0, 3)
+    again = written(tmp_path / "r.jsonl", [*old, *new, *old])[::turned]  # chosen again: nothing is written twice
+    (row,) = table_rows(again, "mnist")
+    assert (row.mean, row.seeds, len(again)) == (50.0, 3, 5)
 
 
-def test_none_is_a_setting_like_any_other():
-    old = [with_settings(record("ldmnet", seed, 50.0), gallery=None) for seed in (0, 1, 2)]
-    new = with_settings(record("ldmnet", 0, 60.0), gallery="VIS")
-    (row,) = table_rows([*old, new], "mnist")
-    assert (row.mean, row.seeds) == (60.0, 1)
+def test_settings_that_were_tried_or_given_replace_nothing(tmp_path):
+    first = with_settings(record("ldmnet", 0, 50.0))
+    other = with_settings(record("ldmnet", 0, 60.0), lr=0.3)
+    tried = replace(other, selection="tried", chosen=False)
+    assert [one.chosen for one in written(tmp_path / "r.jsonl", [first, tried])] == [True, False]
+    given = [replace(one, selection="given", table="comparison") for one in (first, other)]
+    assert [one.chosen for one in written(tmp_path / "r.jsonl", given)] == [True, True]
+
+
+def test_two_settings_that_are_both_chosen_are_refused():
+    both = [with_settings(record("ldmnet", seed, 50.0), gallery=gallery) for seed, gallery in ((0, None), (1, "VIS"))]
+    with pytest.raises(DataError, match="have other settings and both are marked as chosen"):
+        table_rows(both, "mnist")
 
 
 def test_a_run_of_matching_that_diverged_is_no_number():
-    bad = {**record("ldmnet", 1, 10.0), "diverged": "the loss is not finite."}
+    bad = replace(record("ldmnet", 1, 10.0), diverged="the loss is not finite.")
     rows = table_rows([record("ldmnet", 0, 50.0), bad], "mnist")
     assert (rows[0].mean, rows[0].seeds) == (None, 2)
     others = [record("dropout", seed, 40.0) for seed in (0, 1)]
@@ -127,7 +158,7 @@ def test_tuned_rows_go_below_the_printed_ones():
 
 
 def test_a_broken_line_is_named(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"table": "mnist"}\n[1]\n')
+    (tmp_path / "a.jsonl").write_text(json.dumps(record("none", 0, 1.0).to_json()) + "\n[1]\n")
     with pytest.raises(DataError, match=r"a\.jsonl, line 2, is not a record: not an object\.$"):
         read_records([tmp_path / "a.jsonl"])
 
@@ -144,29 +175,28 @@ def test_a_seed_that_diverged_leaves_no_mean():
 
 def test_a_study_says_what_diverged():
     records = [
-        {**record("as printed", 0, 50.0), "val_accuracy": 51.0},
-        {**record("lr x 9", 0, None), "val_accuracy": None},
+        record("as printed", 0, 50.0, val_accuracy=51.0),
+        record("lr x 9", 0, None, val_accuracy=None),
     ]
     assert "| lr x 9 | diverged | diverged |  | 1 |" in format_study(records)
 
 
 def test_a_study_of_matching_that_diverged_is_no_number():
     people = {"part": "validation"}
-    good = {**record("as printed", 0, 50.0), "settings": people}
-    bad = {**record("mu 99", 0, 10.0), "settings": people, "diverged": "the loss is not finite."}
+    good = replace(record("as printed", 0, 50.0), settings=people)
+    bad = replace(record("mu 99", 0, 10.0), settings=people, diverged="the loss is not finite.")
     assert "| mu 99 | diverged |  | 1 |" in format_study([good, bad])
 
 
-def test_a_study_leaves_out_runs_with_other_settings_than_the_last():
-    old = [with_settings(record("lr x 2", seed, 40.0), lr=0.3) for seed in (0, 1, 2)]
-    new = [with_settings(record("lr x 2", seed, 51.0), lr=0.2) for seed in (0, 1)]
-    study = format_study({**r, "val_accuracy": r["accuracy"]} for r in [*old, *new])
-    assert study.splitlines()[2:] == ["| lr x 2 | 51.00 | 51.00 ± 0.00 | +0.00 | 2 |"]
+def test_a_study_leaves_out_runs_that_are_not_chosen():
+    old = [replace(record("lr x 2", seed, 40.0, val_accuracy=40.0), chosen=False) for seed in (0, 1, 2)]
+    new = [record("lr x 2", seed, 51.0, val_accuracy=51.0) for seed in (0, 1)]
+    assert format_study([*new, *old], "lr x 2").splitlines()[2:] == ["| lr x 2 | 51.00 | 51.00 ± 0.00 | +0.00 | 2 |"]
 
 
 def test_a_study_begins_with_what_is_varied():
     values = [("lr x 2", 51.0), ("as printed", 50.0), ("lr x 5", 49.0)]
-    records = [{**record(name, 0, value), "val_accuracy": value} for name, value in values]
+    records = [record(name, 0, value, val_accuracy=value) for name, value in values]
     names, gains = zip(*[line.split(" | ")[::3] for line in format_study(records).splitlines()[2:]], strict=True)
     assert names == ("| as printed", "| lr x 2", "| lr x 5")
     assert gains == ("+0.00", "+1.00", "-1.00")
@@ -174,13 +204,13 @@ def test_a_study_begins_with_what_is_varied():
 
 def test_a_gain_is_over_the_seeds_that_both_have():
     found = [("as printed", 0, 50.0), ("as printed", 1, 40.0), ("lr x 2", 0, 49.0), ("lr x 5", 7, 60.0)]
-    study = format_study({**record(name, seed, value), "val_accuracy": value} for name, seed, value in found)
+    study = format_study(record(name, seed, value, val_accuracy=value) for name, seed, value in found)
     assert [line.split(" | ")[3] for line in study.splitlines()[2:]] == ["+0.00", "-1.00", ""]
 
 
 def test_nothing_gains_over_what_diverged():
     found = [("as printed", None), ("lr x 2", 49.0), ("lr x 5", 60.0)]
-    study = format_study({**record(name, 0, value), "val_accuracy": value} for name, value in found)
+    study = format_study(record(name, 0, value, val_accuracy=value) for name, value in found)
     assert [line.split(" | ")[3] for line in study.splitlines()[2:]] == ["", "", ""]
 
 
@@ -223,7 +253,7 @@ def test_leads_of_a_table_without_sizes():
 
 
 def chosen(found, part="test"):
-    return {**found, "selection": "validation", "settings": {"part": part}}
+    return replace(found, selection="validation", settings={"part": part})
 
 
 def test_a_gain_is_split_into_the_pull_and_the_graph():
@@ -255,17 +285,11 @@ def test_a_run_that_diverged_leaves_no_part():
     assert parts_of([record("ldmnet", 0, None), record("control", 0, 50.0)]) == []
 
 
-def of_fold(found, fold_hash, **settings):
-    return {**found, "fold_hash": fold_hash, "settings": {"data": "npz", "gallery": "VIS", **settings}}
+def test_runs_of_other_data_are_not_paired():
+    def made(method, accuracy, data="npz:a:VIS:1"):
+        return replace(record(method, 0, accuracy, per_class=None, table="faces"), data=data)
 
-
-@pytest.mark.parametrize("other", [{"fold_hash": "b"}, {"gallery": "NIR"}, {"fingerprint": "2"}], ids=str)
-def test_runs_of_other_data_are_not_paired(other):
-    def made(method, accuracy, **change):
-        settings = {"fold_hash": "a", "gallery": "VIS", "fingerprint": "1", **change}
-        return of_fold(record(method, 0, accuracy, per_class=None, table="faces"), **settings)
-
-    alike, unlike = made("control", 40.0), made("control", 10.0, **other)
+    alike, unlike = made("control", 40.0), made("control", 10.0, "npz:b:VIS:1")
     ours, none = made("ldmnet", 50.0), made("none", 30.0)
     assert parts_of([ours, alike, none])[0].graph == [10.0]
     assert parts_of([ours, unlike, none]) == []
@@ -273,3 +297,22 @@ def test_runs_of_other_data_are_not_paired(other):
     assert "+40.00" not in format_leads([ours, unlike, none], "faces")
     assert other_data([ours, alike, none], "faces") == []
     assert other_data([unlike, ours, none], "faces") == ["control"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"accuracy": "high"}, "is not a record: its accuracy is 'high'."),
+        ({"loss_curve": ["low"]}, "is not a record: its loss_curve is "),
+        ({"format": 9}, "is a record of format 9, and this version reads 1."),
+        ({"hash": None}, "is not a record: its hash is 'None'."),
+    ],
+)
+def test_a_record_that_is_none_is_refused(change, said):
+    content = record("ldmnet", 0, 95.0, val_accuracy=94.0).to_json()
+    assert Record.from_json(content, "here") == record("ldmnet", 0, 95.0, val_accuracy=94.0)
+    with pytest.raises(DataError, match=f"^here {said}"):
+        Record.from_json({**content, **change}, "here")
+    lacks = {name: value for name, value in content.items() if name != "table"}
+    with pytest.raises(DataError, match=r"reads: it lacks table\.$"):
+        Record.from_json(lacks, "here")

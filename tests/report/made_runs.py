@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from ldmnet.data.userdata import Samples
-from ldmnet.records.comparison import compare_methods
-from ldmnet.records.userfits import Reading, UserSettings
-from ldmnet.records.userruns import train_run
+from ldmnet.records import Record
+from ldmnet.runs.compare import compare_methods
+from ldmnet.runs.samples import Reading, UserSettings
+from ldmnet.runs.trained import train_run
 
 CLASSES = ["<script>alert(1)</script>", "<b>bold</b> & %{x}", "plain"]
 METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
@@ -38,14 +39,13 @@ def make_training(folder, *, pictures=True, snapshots=True, **changes):
 
 def make_comparison(folder, methods=METHODS):
     """A folder of `compare`."""
-    path = folder / "records.jsonl"
-    compare_methods(made_samples(), settings(), methods=methods, splits=1, records=path, traces=folder / "traces")
+    compare_methods(made_samples(), settings(), folder, methods=methods, splits=1)
     return folder
 
 
 def make_record(method="ldmnet", seed=0, **changes):
     """A line of a table's records, as `reproduce` writes it."""
-    return {
+    record = {
         "table": "mnist",
         "per_class": 50,
         "method": method,
@@ -61,9 +61,9 @@ def make_record(method="ldmnet", seed=0, **changes):
         "solver": ["CONVERGED"] if method == "ldmnet" else [],
         "seconds": {"train": 3.0, "sweep": 1.0},
         "versions": {"ldmnet": "0.1.0", "torch": "2.13.0"},
-        "data_note": "",
         **changes,
     }
+    return {**Record(table="", method="", seed=0, hash="", settings={}).to_json(), **record}
 
 
 def write_records(path, *records):

@@ -23,7 +23,7 @@ from ldmnet.errors import DataError, MissingExtraError
 from ldmnet.palette import CLASS_COLORS, METHOD_COLORS, OTHER_COLORS
 from ldmnet.paper.presets import classification_runs
 from ldmnet.pim import grouped
-from ldmnet.records import execute, snapshots
+from ldmnet.records import snapshots
 from ldmnet.records.snapshots import FORMAT, read_snapshots, snapshot_epochs, thumbnails
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.report import page, write_report
@@ -34,6 +34,7 @@ from ldmnet.report.groups import groups_of
 from ldmnet.report.plots import axis_of
 from ldmnet.report.solver import solver_of
 from ldmnet.report.tables import results
+from ldmnet.runs import execute
 
 pytest.importorskip("plotly", reason="the extra report is not installed")
 pytest.importorskip("PIL", reason="the extra report is not installed")
@@ -319,7 +320,7 @@ def test_records_stand_beside_the_papers_numbers(tmp_path):
     assert (low["y"], high["y"]) == ([2.0, 1.0, 0.5], [2.0, 2.0, 0.5])
     assert "There is no history of: no regulariser." in shown.words
     for sentence in (
-        "These runs kept no snapshots of their features: reproduce needs --snapshots for that.",
+        "These runs kept no snapshots of their features: reproduce keeps them on request.",
         "These runs kept no log of their updates; the records say that the solver ended with: converged.",
     ):
         assert sentence in shown.words
@@ -344,8 +345,8 @@ def test_a_run_in_a_file_and_in_its_own_folder_is_one(tmp_path, comparison):
     path = write_records(tmp_path / "results" / "mnist.jsonl", record, make_record(seed=1))
     folder = tmp_path / "runs" / record["hash"]
     folder.mkdir(parents=True)
-    (folder / "record.json").write_text(json.dumps(record))
-    trace = next((comparison / "traces").iterdir())
+    (folder / "run.json").write_text(json.dumps(record))
+    trace = next((comparison / "runs").iterdir())
     for name in ("history.jsonl", "snapshots.npz"):
         (folder / name).write_bytes((trace / name).read_bytes())
     (tmp_path / "runs" / "begun").mkdir()
@@ -362,7 +363,7 @@ def test_a_run_in_a_file_and_in_its_own_folder_is_one(tmp_path, comparison):
 def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
     records = [json.loads(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
     others = [
-        {**r, "key": "x" + r["key"], "data": "another", "accuracy": 1.0} for r in records if r["method"] == "none"
+        {**r, "hash": "x" + r["hash"], "data": "another", "accuracy": 1.0} for r in records if r["method"] == "none"
     ]
     path = tmp_path / "comparison" / "records.jsonl"
     path.parent.mkdir()
@@ -376,7 +377,7 @@ def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
 def test_a_comparison_pairs_only_runs_of_the_same_settings(tmp_path, comparison):
     records = [json.loads(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
     records = [{**r, "accuracy": 50.0 + i} for i, r in enumerate(records) if r["method"] in ("none", "ldmnet")]
-    longer = {**records[-1], "key": "longer", "accuracy": 99.0}
+    longer = {**records[-1], "hash": "longer", "accuracy": 99.0}
     longer["settings"] = {**longer["settings"], "epochs": 200}
     path = write_records(tmp_path / "comparison" / "records.jsonl", *records, longer)
     first, second = results(collect([path]))
@@ -388,25 +389,24 @@ def test_a_comparison_pairs_only_runs_of_the_same_settings(tmp_path, comparison)
 
 def test_splits_are_told_apart_by_their_seeds(tmp_path, comparison):
     record = json.loads((comparison / "records.jsonl").read_text().splitlines()[0])
-    seeds = [(0, 0), (1, 1), (2, 1), (3, 2)]  # two splits, then three from seed 1 on
     found = [
-        {**record, "key": str(seed), "split": split, "settings": {**record["settings"], "seed": seed}}
-        for seed, split in seeds
+        {**record, "hash": str(seed), "seed": seed, "settings": {**record["settings"], "seed": seed}}
+        for seed in range(4)  # two splits, then three from seed 1 on
     ]
     (table,) = results(collect([write_records(tmp_path / "records.jsonl", *found)]))
     assert table.bodies[0].rows[0][-1] == "4"
 
 
-def test_the_last_settings_count_whatever_the_folders_are_called(tmp_path):
-    for number, (name, lr) in enumerate((("b", 0.3), ("a", 0.1))):
-        record = make_record()
-        record["settings"] = {**record["settings"], "pixel_scale": lr}
+def test_runs_that_others_have_replaced_are_left_out(tmp_path):
+    for number, name in enumerate(("b", "a")):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
-        (folder / "record.json").write_text(json.dumps({**record, "hash": name, "seed": number}))
-        os.utime(folder / "record.json", (number, number))
+        record = make_record(seed=number, hash=name, chosen=name == "a", settings={"pixel_scale": number})
+        (folder / "run.json").write_text(json.dumps(record))
     (group,) = groups_of(collect([tmp_path / "runs"]))
     assert [run.record["hash"] for run in group.runs] == ["a"]
+    with pytest.raises(DataError, match="they were only tried, or others have replaced them"):
+        collect([tmp_path / "runs" / "b"])
 
 
 def test_runs_of_train_stand_side_by_side(tmp_path):
@@ -424,7 +424,7 @@ def test_runs_of_train_stand_side_by_side(tmp_path):
 def test_a_run_that_is_not_finished_is_shown_as_such(tmp_path):
     folder = make_training(tmp_path / "run", method="none")
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, "result": None}))
+    (folder / "run.json").write_text(json.dumps({**run, "finished": False}))
     assert "not finished" in Page(write_report([folder], tmp_path / "report.html")).words
 
 
@@ -460,7 +460,7 @@ def test_a_page_that_would_be_too_large_says_what_it_leaves_out(comparison, tmp_
         (
             json.dumps({"method": "ldmnet", "versions": {"ldmnet": "9.9"}}),
             f", line 1, is not a record that ldmnet {ldmnet.__version__} reads (it was written by ldmnet 9.9): it "
-            "lacks table.",
+            "lacks format, table, seed, hash, settings.",
         ),
     ],
 )
@@ -578,7 +578,7 @@ def test_reproduce_keeps_snapshots_on_request(tmp_path):
     (run,) = classification_runs("digits5k", [50], ["ldmnet"], [0])
     brief = replace(run.settings.train, epochs=1)
     run = replace(run, settings=replace(run.settings, train=brief))
-    execute(run, runs_dir=tmp_path / "runs", snapshots=True)
+    execute(run, tmp_path / "runs" / "one", run.settings.load, snapshots=True)
     (found,) = collect([tmp_path / "runs"])
     assert list(found.snapshots.taken) == [0, 1]
     assert found.snapshots.points.class_names == list("0123456789")

@@ -1,15 +1,17 @@
-"""The command line, `ldmnet`: one module a family of commands, each importing what it needs when it runs."""
+"""The command line, `ldmnet`: one module per family of commands, each importing what it needs when it runs."""
 
 from __future__ import annotations
 
 import click
 
 import ldmnet
-from ldmnet.cli.experiments import demo, figure, parts, reproduce, study, table
-from ldmnet.cli.faces import describe, faces
+from ldmnet.cli.answers import embed, export, predict
+from ldmnet.cli.experiments import demo, reproduce, study
+from ldmnet.cli.match import match
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
-from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
+from ldmnet.cli.tables import figure, parts, table
+from ldmnet.cli.yourdata import compare, train, tune
 
 
 @click.group(
@@ -17,7 +19,7 @@ from ldmnet.cli.yourdata import compare, embed, export, predict, train, tune
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "ldmnet demo --quick                               a glimpse in half a minute, no files needed",
-        "ldmnet train photos --test-share 0.2              your images, one folder a class",
+        "ldmnet train photos --test-share 0.2              your images, one folder per class",
         "ldmnet compare photos                             against weight decay and DropOut",
         "ldmnet predict run new-photos --output found.csv",
         "ldmnet reproduce mnist --per-class 50             a row of the paper's table",
@@ -36,8 +38,7 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     table: "Print a table from the records.",
     parts: "Split LDMNet's gain in two: the pull's part and the graph's.",
     figure: "Draw one of the paper's figures.",
-    faces: "Match people across two modalities and compare the methods.",
-    describe: "Turn images of faces into descriptors, for faces.",
+    match: "Match people across the two modalities of your file.",
     train: "Train a network on your images, table or arrays.",
     predict: "Write the class and probabilities of each sample.",
     embed: "Write the features of each sample.",

@@ -1,72 +1,77 @@
-"""Commands around the paper's experiments: demo, reproduce, study, table, parts and figure."""
+"""Commands that make the paper's experiments: demo, reproduce and study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
-from ldmnet.cli.completion import one_of, some_of
-from ldmnet.cli.options import PICTURE, comma_list, cores, examples, integers
-from ldmnet.errors import DataError, MissingExtraError
+from ldmnet.cli.completion import some_of
+from ldmnet.cli.match import BY_SPLIT, match_rows, matched_options, show_matched
+from ldmnet.cli.options import FOLDER, Decorator, by_flag, comma_list, examples, integers, options_of
+from ldmnet.errors import InputError, MissingExtraError, StateError
+from ldmnet.runs.matching import Matching
+from ldmnet.runs.sweep import Kept, Places, cores
+from ldmnet.training.settings import Precision
 
-Command = Callable[..., None]
-TRIED = "_tuning"  # behind a table's name: the records of what its settings were chosen from
-TABLES = ("mnist", "svhn", "cifar10", "digits5k", "vgg16")
+SIZED = ("mnist", "svhn", "cifar10", "digits5k")
+CLASSIFIED = (*SIZED, "vgg16")
+MATCHED = ("yaleb", "cufs", "casia")
+BY_SEED = 5  # seeds, unless another number is asked for
+STUDIED = ("mnist", "svhn", "cifar10", "yaleb", "cufs")
 
 
 def _rows() -> tuple[str, ...]:
+    from ldmnet.matching import METHODS
     from ldmnet.paper.presets import rows_of
     from ldmnet.paper.vgg import ROWS
 
-    return (*rows_of("mnist"), *(row for row in ROWS if row not in rows_of("mnist")))
+    return tuple(dict.fromkeys((*rows_of("mnist"), *ROWS, *METHODS)))
 
 
-def seeds_option(default: int) -> Callable[[Command], Command]:
-    """--seeds."""
-    return click.option("--seeds", type=click.IntRange(1), default=default, show_default=True, help="How many, from 0.")
+def _seeds(default: str) -> Decorator:
+    return click.option(
+        "--seeds", type=click.IntRange(1), default=None, help=f"How many seeds or splits, from 0.  [default: {default}]"
+    )
 
 
-def where_options(command: Command) -> Command:
-    """--jobs, --data-dir, --runs-dir, --results: how many runs at a time, and where things are."""
-    for option in (
-        click.option(
-            "--results", type=click.Path(path_type=Path), default="results", show_default=True, help="Of records."
-        ),
-        click.option(
-            "--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="A folder a run."
-        ),
-        click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]"),
-        click.option("--jobs", type=click.IntRange(1), default=None, help="Runs side by side.  [default: all cores]"),
-    ):
-        command = option(command)
-    return command
+where_options = options_of(Places, jobs={"type": click.IntRange(1)})
 
 
 @click.command(
     epilog=examples(
         "ldmnet demo               the paper's 300 epochs, a few minutes on two cores",
         "ldmnet demo --quick       a glimpse in half a minute",
+        "ldmnet demo --faces       matching: digits seen by two sensors, under two minutes",
         "ldmnet demo --seed 3 --output out",
     )
 )
 @click.option("--quick", is_flag=True, help="Fewer epochs: under 30 seconds.")
-@click.option("--seed", default=0, show_default=True, help="Of the subset, the weights and the batches.")
+@click.option("--faces", is_flag=True, help="Match digits that two simulated sensors see.")
+@click.option("--seed", type=int, default=None, help="Of the subset, the weights and the batches.  [default: 0]")
 @click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), default="demo", show_default=True,
-    help="Folder for the report, the picture and the records.",
+    "--output", type=FOLDER, default=None,
+    help="Folder for the report, the pictures and the records.  [default: demo, or demo-faces]",
 )  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=None, help="Torch threads.  [default: all cores]")
-def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
+def demo(quick: bool, faces: bool, seed: int | None, output: Path | None, threads: int | None) -> None:
     """Train five methods on 500 handwritten digits, show who overfits, and write a report of it."""
-    from ldmnet.paper.demo import run_demo
+    from ldmnet.paper import demo as demos
     from ldmnet.report import write_report
 
-    console = Console()
-    run_demo(quick=quick, seed=seed, output=output, threads=threads or cores(), console=console)
+    console, output, threads = Console(), output or Path("demo-faces" if faces else "demo"), threads or cores()
+    if faces and seed is not None:
+        raise click.UsageError("--seed does not go with --faces, whose splits have one each.")
+    with by_flag("--output", StateError):
+        if faces:
+            matched = demos.run_faces_demo(quick=quick, output=output, threads=threads, console=console)
+            show_matched(matched, output, console)
+            return
+        records = demos.run_demo(quick=quick, seed=seed or 0, output=output, threads=threads, console=console)
+    _print_accuracies(records, console)
     try:
         page = write_report([output], output / "report.html")
     except MissingExtraError as error:
@@ -75,198 +80,173 @@ def demo(quick: bool, seed: int, output: Path, threads: int | None) -> None:
         console.print(f"Curves, features by epoch, settings: {page.resolve()}", soft_wrap=True, highlight=False)
 
 
+def _print_accuracies(records: list[Any], console: Console) -> None:
+    from rich.table import Table
+
+    from ldmnet.records.figures import TITLES
+
+    table = Table(title="Test accuracy, 50 images per class")
+    table.add_column("method")
+    table.add_column("here", justify="right")
+    table.add_column("paper (MNIST's 10,000)", justify="right")
+    best = max((record.score for record in records if record.score is not None), default=None)
+    for record in records:
+        here = "diverged" if record.score is None else f"{record.score:.2f} %"
+        printed = "" if record.paper is None else f"{record.paper:.2f} %"
+        table.add_row(TITLES[record.method], f"[bold]{here}[/]" if record.score == best else here, printed)
+    console.print(table)
+
+
 @click.command(
     epilog=examples(
         "ldmnet reproduce mnist --per-class 50,100",
         "ldmnet reproduce cifar10 --per-class 50 --methods dropout,control,ldmnet --seeds 3",
         "ldmnet reproduce digits5k --data-dir ~/data",
         "ldmnet reproduce vgg16 --seeds 1",
+        "ldmnet reproduce yaleb --data-dir ~/data      faces: tune on validation people, then ten splits",
+        "ldmnet reproduce yaleb --images 2             from two images of each person in each light",
+        "ldmnet reproduce casia --data-dir ~/CASIA --fold all --features vgg.npz",
     )
 )
-@click.argument("table", type=click.Choice(TABLES))
+@click.argument("table", type=click.Choice((*CLASSIFIED, *MATCHED)))
 @click.option("--per-class", callback=comma_list, default=None, help="Training sizes.  [default: 50]")
 @click.option(
     "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
     shell_complete=some_of(_rows),
 )  # fmt: skip
-@click.option("--snapshots", is_flag=True, help="Keep features at ten epochs in each run's folder, for a report.")
-@seeds_option(5)
+@options_of(Kept, "snapshots")
+@_seeds("5, or 10 splits of the people")
+@matched_options
+@click.option("--fold", default=None, help="CASIA's fold: 1 to 10, dev or all.  [default: 1]")
+@click.option("--features", type=click.Path(path_type=Path), help="CASIA's descriptors, .npz of x and path.")
 @where_options
 def reproduce(
     table: str,
     per_class: tuple[str, ...] | None,
     methods: tuple[str, ...] | None,
     snapshots: bool,
-    seeds: int,
-    jobs: int | None,
-    data_dir: str | None,
-    runs_dir: Path,
-    results: Path,
+    seeds: int | None,
+    images: int | None,
+    precision: Precision | None,
+    epochs: int | None,
+    tune: bool | None,
+    output: Path | None,
+    fold: str | None,
+    features: Path | None,
+    **places: Any,
 ) -> None:
-    """Run the cells of one of the paper's tables; finished runs are skipped."""
-    from ldmnet.paper import presets, vgg
-    from ldmnet.records import execute, format_table, sweep_runs, table_rows, unfinished
-    from ldmnet.records.runs import WEIGHTS
-    from ldmnet.records.snapshots import KEPT
+    """Run the cells of one of the paper's tables; finished runs are skipped.
 
-    place, kept = results / f"{table}.jsonl", list(KEPT) if snapshots else []
-    sweep = partial(sweep_runs, runs_dir=runs_dir, results=place, data_dir=data_dir)
+    Faces are matched across two modalities: yaleb has light from the front and from the side, cufs photos and sketches,
+    casia near infrared and visible light, by its own protocol. People who are tested have not been trained on.
+    """
+    where = Places(**places)
+    given = {
+        "--images": images, "--precision": precision, "--epochs": epochs, "--tune": tune, "--output": output,
+        "--fold": fold, "--features": features, "--per-class": per_class, "--snapshots": snapshots or None,
+    }  # fmt: skip
+    matched, sized = list(given)[:5], ["--per-class"] if table in SIZED else []
+    known = [*sized, "--snapshots"] if table in CLASSIFIED else matched
+    known += ["--fold", "--features"] if table == "casia" else []
+    for flag, value in given.items():
+        if value is not None and flag not in known:
+            raise click.UsageError(f"{flag} does not go with {table}.")
+    if table in MATCHED:
+        what = replace(_matching(table, seeds, fold, features, images, where), precision=precision or "float32")
+        _reproduce_matching(what, methods, epochs, tune, output)
+        return
+    _reproduce_table(table, per_class, methods, seeds or BY_SEED, snapshots, where)
+
+
+def _reproduce_table(
+    table: str,
+    per_class: tuple[str, ...] | None,
+    methods: tuple[str, ...] | None,
+    seeds: int,
+    snapshots: bool,
+    where: Places,
+) -> None:
+    from ldmnet.paper import presets, vgg
+    from ldmnet.records import format_table, table_rows
+    from ldmnet.runs import sweep_runs, unfinished
+
+    records, kept = [], Kept(snapshots=snapshots)
     if table == "vgg16":
-        if per_class is not None:
-            raise click.UsageError("--per-class does not go with vgg16, which trains on 10,000 images.")
         rows = [row for row in methods or vgg.ROWS if row != vgg.ROWS[0]]  # the base is trained for any of them
         bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(rows, range(seeds))
-        left = unfinished(runs, runs_dir=runs_dir, results=place, files=kept)  # they start from the bases' weights
-        work = partial(execute, keep_weights=True, snapshots=snapshots)
-        records = sweep(bases, jobs=jobs or 1, work=work, files=[*kept, WEIGHTS] if left else kept)
+        left = unfinished(runs, table, where, kept)  # they start from the bases' weights
+        records = sweep_runs(
+            bases, table, replace(where, jobs=where.jobs or 1), kept=replace(kept, weights=True) if left else kept
+        )
     else:
         sizes = integers(per_class or ("50",), "--per-class")
-        records, runs = [], presets.classification_runs(table, sizes, methods or presets.rows_of(table), range(seeds))
-    records += sweep(runs, jobs=jobs or cores(), work=partial(execute, snapshots=snapshots), files=kept)
+        runs = presets.classification_runs(table, sizes, methods or presets.rows_of(table), range(seeds))
+    records += sweep_runs(runs, table, where, kept=kept)
     click.echo(format_table(table_rows(records, table), "md"))
 
 
+def _matching(
+    table: str, seeds: int | None, fold: str | None, features: Path | None, images: int | None, where: Places
+) -> Matching:
+    from ldmnet.matching.casia import FOLDS
+
+    splits, name = range(seeds or BY_SPLIT), table
+    if table == "casia":
+        if seeds is not None:
+            raise click.UsageError("--seeds does not go with casia, whose folds are given: choose with --fold.")
+        if where.data_dir is None:
+            raise click.UsageError("casia needs --data-dir, the folder of CASIA NIR-VIS 2.0.")
+        fold = fold or "1"
+        if fold not in (*FOLDS, "all"):
+            raise click.BadParameter(f"--fold is 1 to 10, dev or all, got {fold}.")
+        splits = range(1, 11) if fold == "all" else range(FOLDS.index(fold), FOLDS.index(fold) + 1)
+        name = "casia" if features is None else f"casia-{features.stem}"
+    name = name if images is None else f"{name}-{images}"
+    return Matching(name, table, splits, images=images, features=features, places=where)
+
+
+def _reproduce_matching(
+    what: Matching, methods: tuple[str, ...] | None, epochs: int | None, tune: bool | None, output: Path | None
+) -> None:
+    from ldmnet.paper.faces import printed
+
+    casia = what.data == "casia"
+    if casia and tune and list(what.splits) == [0]:
+        raise click.UsageError("--fold dev is what settings are tuned on: --tune goes with folds 1 to 10.")
+    tuned = not casia if tune is None else tune
+    number = printed if casia and what.features is not None else None
+    show_matched(match_rows(what, methods, epochs, tuned, printed=number), output, Console())
+
+
 @click.command(
     epilog=examples(
-        "ldmnet study mnist                                       every variation, three seeds",
-        "ldmnet study cifar10 --only 'by rule' --only control     some of them",
+        "ldmnet study mnist                                          every variation, three seeds",
+        "ldmnet study cifar10 --only 'by default' --only control     some of them",
+        "ldmnet study yaleb                                          faces, judged on validation people",
     )
 )
-@click.argument("table", type=click.Choice(TABLES[:3]))
+@click.argument("table", type=click.Choice(STUDIED))
 @click.option(
     "--only", multiple=True, help="A part of the variations' names; may be given again for more.  [default: all]"
 )
-@seeds_option(3)
+@_seeds("3")
 @where_options
-def study(
-    table: str,
-    only: tuple[str, ...],
-    seeds: int,
-    jobs: int | None,
-    data_dir: str | None,
-    runs_dir: Path,
-    results: Path,
-) -> None:
-    """Vary what the paper leaves unsaid, one thing at a time, at 50 images a class."""
+def study(table: str, only: tuple[str, ...], seeds: int | None, **places: Any) -> None:
+    """Vary what the paper leaves unsaid, one thing at a time.
+
+    Classification is studied at 50 images per class and judged on validation images, matching on validation people.
+    """
+    from ldmnet.paper import face_study
     from ldmnet.paper.study import study_runs
-    from ldmnet.records import sweep_runs
     from ldmnet.records.tables import format_study
+    from ldmnet.runs import sweep_runs
 
-    records = sweep_runs(
-        study_runs(table, range(seeds), only or None),
-        runs_dir=runs_dir,
-        results=results / f"study-{table}.jsonl",
-        data_dir=data_dir,
-        jobs=jobs or cores(),
-    )
-    click.echo(format_study(records))
-
-
-@click.command(
-    epilog=examples(
-        "ldmnet table mnist",
-        "ldmnet table cifar10 --format json",
-        "ldmnet table yaleb --leads              what LDMNet has over the other methods, seed by seed",
-    )
-)
-@click.argument("table", shell_complete=one_of(*TABLES))
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["md", "latex", "csv", "json"]),
-    default="md",
-    show_default=True,
-    help="How it is written.",
-)
-@click.option("--leads", is_flag=True, help="LDMNet's lead over each method, mean and standard error over seeds.")
-@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
-def table(table: str, style: str, leads: bool, results: Path | None) -> None:
-    """Print a table from the records."""
-    from ldmnet.records import format_table, table_rows
-    from ldmnet.records.leads import format_leads
-    from ldmnet.records.tables import other_data, records_in
-
-    if leads and style != "md":
-        raise click.BadParameter(f"--leads is written as md only, not as {style}.")
-    records = records_in(results)
-    if table.endswith(TRIED):
-        raise DataError(
-            f"{table} holds the settings that were tried, judged on validation people, and makes no table. What was "
-            f"chosen among them: ldmnet table {table.removesuffix(TRIED)}"
-        )
-    rows = table_rows(records, table)
-    if not rows:
-        raise DataError(f"there are no records of a table {table!r} in {results or 'results'}.")
-    if strangers := other_data(records, table):
-        click.echo(f"not of the same data as the other rows: {', '.join(strangers)}", err=True)
-    older = sum(record["table"] == table for record in records) - sum(row.seeds for row in rows)
-    if older:
-        click.echo(f"{older} older runs, of other settings or of the same seeds, are left out", err=True)
-    if leads:
-        click.echo(format_leads(records, table))
-        return
-    click.echo(format_table(rows, style))  # type: ignore[arg-type]
-
-
-@click.command(
-    epilog=examples(
-        "ldmnet parts",
-        "ldmnet parts --figure parts.png --results mine",
-    )
-)
-@click.option("--figure", type=PICTURE, default=None, help="Draw them, too.")
-@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
-def parts(figure: Path | None, results: Path | None) -> None:
-    """Split LDMNet's gain in every table in two: what the pull adds, and what the graph adds."""
-    from ldmnet.records.leads import format_parts, parts_of
-    from ldmnet.records.tables import records_in
-
-    found = parts_of(records_in(results))
-    if not found:
-        raise DataError(f"there are no records of LDMNet beside its control in {results or 'results'}.")
-    click.echo(format_parts(found))
-    if figure is not None:
-        from ldmnet.records.figures import parts_figure
-
-        click.echo(str(parts_figure(found, figure)), err=True)
-
-
-@click.command(
-    epilog=examples(
-        "ldmnet figure 1 --per-class 100      features of the test images by method (trains what is missing)",
-        "ldmnet figure 3                      error and generalisation gap against size, from records",
-        "ldmnet figure 3 --table cifar10 --output cifar.png",
-    )
-)
-@click.argument("number", type=click.Choice(["1", "3"]))
-@click.option(
-    "--table", "name", default="mnist", show_default=True, help="Which table's data.", shell_complete=one_of(*TABLES)
-)
-@click.option("--per-class", default=100, show_default=True, help="Training images a class, for Figure 1.")
-@click.option("--seed", default=0, show_default=True, help="For Figure 1.")
-@click.option("--output", type=PICTURE, default=None, help="The picture.  [default: figureN.png]")
-@click.option("--data-dir", type=click.Path(), default=None, help="Where the data is.  [default: $LDMNET_DATA]")
-@click.option("--runs-dir", type=click.Path(path_type=Path), default="runs", show_default=True, help="A folder a run.")
-@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records, for Figure 3.")
-def figure(
-    number: str,
-    name: str,
-    per_class: int,
-    seed: int,
-    output: Path | None,
-    data_dir: str | None,
-    runs_dir: Path,
-    results: Path | None,
-) -> None:
-    """Draw one of the paper's figures."""
-    output = output or Path(f"figure{number}.png")
-    if number == "3":
-        from ldmnet.records.figures import error_figure
-        from ldmnet.records.tables import records_in
-
-        error_figure(records_in(results, "n_train"), name, output)
-    else:
-        from ldmnet.paper.figure1 import draw_features
-
-        draw_features(name, per_class, seed, output, runs_dir=runs_dir, data_dir=data_dir, console=Console(stderr=True))
-    click.echo(str(output))
+    where, name = Places(**places), f"study-{table}"
+    with by_flag("--only", InputError):
+        if table in MATCHED:
+            what = _matching(table, seeds or 3, None, None, None, where)
+            runs: list[Any] = list(face_study.face_study_runs(what, only))
+        else:
+            runs = list(study_runs(table, range(seeds or 3), only))
+    first = face_study.VARIATIONS[0].name if table in MATCHED else "as printed"
+    click.echo(format_study(sweep_runs(runs, name, where), first))

@@ -1,16 +1,86 @@
-"""What the commands share: errors as sentences, lists by commas, the number of cores."""
+"""What the commands share: options made from the settings' dataclasses, errors as sentences, lists by commas."""
 
 from __future__ import annotations
 
-import os
+import inspect
+import re
+import types
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
 from ldmnet.errors import DivergenceError, LDMNetError
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator; the help shows them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def options_of(settings: type, *names: str, **changes: dict[str, Any]) -> Decorator:
+    """Options from the fields of a dataclass: type, default and help are those of the field and of its sentence.
+
+    Args:
+        settings: the dataclass; the section Attributes of its docstring has a sentence for each field.
+        names: which fields, in this order; all unless given.
+        changes: by field, what `click.option` is given in place of what the field says.
+    """
+    said, hints = sentences(settings), get_type_hints(settings)
+    made = []
+    for f in fields(settings):
+        kind, optional = _without_none(hints[f.name])
+        words, default = _default_in_words(said[f.name])
+        given: dict[str, Any] = {"default": f.default, "help": words + (f"  [default: {default}]" if default else "")}
+        if kind is bool:
+            given["is_flag"] = True
+        elif get_origin(kind) is Literal:
+            given["type"] = click.Choice(get_args(kind))
+        else:
+            given["type"] = click.Path(path_type=Path) if kind is Path or Path in get_args(kind) else kind
+        given["show_default"] = not optional and kind is not bool
+        made.append((f.name, {**given, **changes.get(f.name, {})}))
+    order = names or tuple(name for name, _ in made)
+    by_name = dict(made)
+    return together(*(click.option(f"--{name.replace('_', '-')}", name, **by_name[name]) for name in order))
+
+
+def sentences(settings: type) -> dict[str, str]:
+    """What a dataclass says of its fields, in the section Attributes of its docstring and of those it inherits from."""
+    found: dict[str, str] = {}
+    for kind in reversed(settings.__mro__):
+        text = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
+        for name, words in re.findall(r"^    (\w+): (.*(?:\n      .*)*)", text, re.MULTILINE):
+            found[name] = " ".join(words.split())
+    return found
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """A type without None, and whether None was in it."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint, False
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    optional = len(kinds) < len(get_args(hint))
+    return (kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]), optional  # noqa: UP007
+
+
+def _default_in_words(sentence: str) -> tuple[str, str]:
+    """A sentence for the help, and what it says that None takes."""
+    words, _, default = sentence.partition("; None takes ")
+    return words[0].upper() + words[1:].rstrip(".") + ".", default.rstrip(".")
 
 
 class RefusalError(click.ClickException):
@@ -56,6 +126,15 @@ class Sentences(click.Group):
             raise RefusalError(f"{error.filename}: {error.strerror}.") from error
 
 
+@contextmanager
+def by_flag(flag: str, kind: type[LDMNetError]) -> Iterator[None]:
+    """Name the option that an error of some kind is about behind its words."""
+    try:
+        yield
+    except kind as error:
+        raise RefusalError(f"{error} ({flag})") from error
+
+
 class _Written(click.Path):
     """A file to write, of a kind that can be written, told by its ending."""
 
@@ -74,11 +153,19 @@ class _Written(click.Path):
 
 PICTURE = _Written("a picture", ".png", ".pdf", ".svg", ".jpg")
 FEATURES = _Written("a file of features", ".npz", ".csv")
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: examples, one a line."""
+    """The end of a command's help: examples, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def format_option(*styles: str) -> Decorator:
+    """--format, the first style unless given."""
+    return click.option(
+        "--format", "style", type=click.Choice(styles), default=styles[0], show_default=True, help="How it is written."
+    )
 
 
 def comma_list(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -92,8 +179,3 @@ def integers(parts: Sequence[str], option: str) -> list[int]:
         return [int(part) for part in parts]
     except ValueError as error:
         raise click.BadParameter(f"{option} takes whole numbers, got {','.join(parts)}.") from error
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -27,7 +27,6 @@ from ldmnet.data.readers import (
 )
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
-from ldmnet.training.standardize import Standardize as Standardize
 
 TABLES = (".csv", ".tsv", ".txt")
 CHANNELS = (1, 3, 4)  # that an image may have

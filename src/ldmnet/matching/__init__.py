@@ -15,6 +15,8 @@ from ldmnet.matching.embeddings import METHODS, EmbeddingSettings, Learned, extr
 from ldmnet.matching.identify import Identification, cosine_similarity, identify, verification_rate
 from ldmnet.matching.low_rank import low_rank_map
 from ldmnet.matching.protocols import Fold, given_split, open_set, validation_fold
+from ldmnet.matching.sources import load_match_table, read_match_npz, save_match_npz
+from ldmnet.matching.table import MatchTable
 from ldmnet.matching.triplet import triplet_loss
 
 __all__ = [
@@ -23,16 +25,20 @@ __all__ = [
     "Fold",
     "Identification",
     "Learned",
+    "MatchTable",
     "cosine_similarity",
     "extract",
     "face_training",
     "given_split",
     "identify",
     "learn",
+    "load_match_table",
     "low_rank_map",
     "open_set",
     "pca",
     "read_casia",
+    "read_match_npz",
+    "save_match_npz",
     "triplet_loss",
     "validation_fold",
     "verification_rate",

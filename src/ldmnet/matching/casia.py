@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ldmnet.data.modalities import MatchTable, read_npz_arrays, standardised
 from ldmnet.data.readers import is_image, read_images
 from ldmnet.errors import DataError, InputError
 from ldmnet.matching.protocols import Fold
+from ldmnet.matching.table import MatchTable, read_npz_arrays, standardised
 
 FOLDS = ("dev", *map(str, range(1, 11)))
 LISTS = ("vis_train", "nir_train", "vis_gallery", "nir_probe")

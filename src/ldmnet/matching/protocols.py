@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ldmnet.data.modalities import MatchTable
 from ldmnet.data.subsets import indices_hash
 from ldmnet.errors import InputError
+from ldmnet.matching.table import MatchTable
 from ldmnet.seeds import generator
 
 TRAIN_SHARE = 2 / 3  # of the people; the others are tested

@@ -6,32 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rich.console import Console
-
 from ldmnet.matching.embeddings import EmbeddingSettings
 from ldmnet.paper import specs
-from ldmnet.paper.face_runs import MatchRun
-from ldmnet.paper.faces import EVERYBODY, MU, STRENGTH, TUNING_SPLITS, Matching, default_embedding
-from ldmnet.records.runs import Record
+from ldmnet.paper.faces import EPOCHS, MU, STRENGTH, default_embedding
+from ldmnet.paper.study import Departure, named_like
+from ldmnet.runs.matching import EVERYBODY, Matching, MatchSettings
+from ldmnet.runs.run import Run
 from ldmnet.training.methods import Method
 
 FIRST_LAYER = "features.2"  # after its ReLU, before its DropOut
 
 
 @dataclass(frozen=True)
-class FaceVariation:
+class FaceVariation(Departure):
     """One departure from LDMNet's setting.
 
     Attributes:
-        name: what is varied, and to what.
-        method: fields of its `Method` to replace.
         embedding: fields of `EmbeddingSettings` to replace.
         fewer: people, and images of each in a modality, to train on; see `MatchSettings`.
         longer: a factor on the epochs, which have few steps then.
     """
 
-    name: str
-    method: dict[str, Any] = field(default_factory=dict)
     embedding: dict[str, Any] = field(default_factory=dict)
     fewer: tuple[int, int] | None = None
     longer: int = 1
@@ -82,21 +77,15 @@ def study_embedding(variation: FaceVariation, epochs: int) -> EmbeddingSettings:
     return replace(start, method=method, **variation.embedding)
 
 
-def run_face_study(
-    what: Matching, variations: Sequence[FaceVariation] = VARIATIONS, *, console: Console | None = None
-) -> list[Record]:
-    """Every variation on the validation people of the first splits; done runs are skipped."""
-    table = f"study-{what.table}"
-    runs = [
-        MatchRun(
-            table,
+def face_study_runs(what: Matching, names: Sequence[str] = (), *, epochs: int = EPOCHS) -> list[Run[MatchSettings]]:
+    """Every variation, or those with one of some words in their names, on the validation people of the splits."""
+    return [
+        Run(
+            f"study-{what.table}",
             variation.name,
-            replace(
-                what.settings(split, study_embedding(variation, what.epochs), validates=True), fewer=variation.fewer
-            ),
+            replace(what.settings(split, study_embedding(variation, epochs), validates=True), fewer=variation.fewer),
             "validation",
         )
-        for split in list(what.splits)[:TUNING_SPLITS]
-        for variation in variations
+        for split in what.splits
+        for variation in named_like(VARIATIONS, names)
     ]
-    return what.sweep(runs, table, console)

@@ -9,8 +9,9 @@ from typing import Any
 
 from ldmnet.errors import InputError
 from ldmnet.paper import specs
-from ldmnet.records.runs import Run, RunSettings
 from ldmnet.records.tables import TUNED
+from ldmnet.runs.datasets import RunSettings
+from ldmnet.runs.run import Run
 from ldmnet.training.methods import METHODS, Method
 from ldmnet.training.settings import Precision, TrainSettings
 
@@ -33,7 +34,7 @@ SETUP: dict[str, RunSettings] = {
 }
 SETUP["digits5k"] = replace(SETUP["mnist"], data="digits5k")  # the demo: MNIST's set-up on the embedded digits
 DIGITS5K_A_CLASS = 500
-BFLOAT16_FROM = 400  # images a class, on MNIST; at 50 it changes no accuracy (docs/reproduction.md)
+BFLOAT16_FROM = 400  # images per class, on MNIST; at 50 it changes no accuracy (docs/reproduction.md)
 
 
 def printed_method(table: str, per_class: int, row: str) -> Method:
@@ -54,7 +55,7 @@ def printed_method(table: str, per_class: int, row: str) -> Method:
 
 @dataclass(frozen=True)
 class Choice:
-    """What validation images chose for a row at 50 images a class (docs/reproduction.md); it serves all sizes.
+    """What validation images chose for a row at 50 images per class (docs/reproduction.md); it serves all sizes.
 
     What is not replaced stays as the paper prints it for the size.
 
@@ -104,7 +105,7 @@ def paper_table(table: str) -> specs.PaperTable:
 
 def classification_runs(
     table: str, sizes: Sequence[int], rows: Sequence[str], seeds: Sequence[int], *, threads: int = 1
-) -> list[Run]:
+) -> list[Run[RunSettings]]:
     """The runs of a classification table: every size, then every seed, then every row."""
     if table not in SETUP:
         raise InputError(f"there is no table {table!r}. The tables: {', '.join(SETUP)}.")
@@ -113,7 +114,7 @@ def classification_runs(
     known = [row.per_class for row in spec.rows if row.per_class <= most]
     unknown = [size for size in sizes if size not in known]
     if unknown:
-        raise InputError(f"{table} has no row for {unknown} images a class. The rows: {known}.")
+        raise InputError(f"{table} has no row for {unknown} images per class. The rows: {known}.")
     runs = []
     for size in sizes:
         for seed in seeds:

@@ -14,7 +14,7 @@ class PaperRow:
     """One training size of a classification table.
 
     Attributes:
-        per_class: training images a class. MNIST's 6000 is the whole training set.
+        per_class: training images per class. MNIST's 6000 is the whole training set.
         lambda_tilde: strength of the manifold term.
         mu: weight of the augmented Lagrangian.
         w: strength of weight decay, eq. (24).

@@ -6,33 +6,43 @@ Judged on validation images that are never trained on; the test accuracy is reco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from ldmnet.errors import InputError
 from ldmnet.paper.presets import BY_DEFAULT, SETUP, printed_method
-from ldmnet.records.runs import Run, RunSettings
+from ldmnet.runs.datasets import RunSettings
+from ldmnet.runs.run import Run
 
 PER_CLASS = 50
 
 
 @dataclass(frozen=True)
-class Variation:
-    """One departure from the printed row.
+class Departure:
+    """One departure from what a study varies.
 
     Attributes:
         name: what is varied, and to what.
+        method: fields of the `Method` to replace.
+    """
+
+    name: str
+    method: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Variation(Departure):
+    """One departure from the printed row.
+
+    Attributes:
         run: fields of `RunSettings` to replace.
-        method: fields of its `Method` to replace.
         train: fields of its `TrainSettings` to replace.
         lr: a factor on the learning rate.
         row: which row of the table is varied.
     """
 
-    name: str
-    run: dict[str, Any] | None = None
-    method: dict[str, Any] | None = None
-    train: dict[str, Any] | None = None
+    run: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
     lr: float = 1.0
     row: str = "ldmnet"
 
@@ -89,9 +99,9 @@ CIFAR10_ONLY = (
     *(
         Variation(f"local contrast: {name}", run=LOCAL_CONTRAST, method=method, lr=5, row=row)
         for name, method, row in (
-            ("no regulariser, lr x 5", None, "none"),
-            ("weight decay, lr x 5", None, "weight_decay"),
-            ("DropOut, lr x 5", None, "dropout"),
+            ("no regulariser, lr x 5", {}, "none"),
+            ("weight decay, lr x 5", {}, "weight_decay"),
+            ("DropOut, lr x 5", {}, "dropout"),
             ("LDMNet, lr x 5, by default", BY_DEFAULT, "ldmnet"),
             ("control, lr x 5, by default", {"mu": None}, "control"),
             ("control, lr x 5, SVHN's mu", {"mu": 0.5}, "control"),
@@ -124,18 +134,28 @@ VARIATIONS: dict[str, tuple[Variation, ...]] = {
 }
 
 
-def study_runs(table: str, seeds: Sequence[int], names: Sequence[str] | None = None, *, threads: int = 1) -> list[Run]:
+VariationT = TypeVar("VariationT", bound=Departure)
+
+
+def named_like(variations: Sequence[VariationT], names: Sequence[str]) -> list[VariationT]:
+    """The variations whose names contain one of some words; all without words."""
+    chosen = [v for v in variations if not names or any(name in v.name for name in names)]
+    if not chosen:
+        listed = "; ".join(v.name for v in variations)
+        raise InputError(f"no variation's name contains any of {list(names)}. The variations: {listed}.")
+    return chosen
+
+
+def study_runs(
+    table: str, seeds: Sequence[int], names: Sequence[str] = (), *, threads: int = 1
+) -> list[Run[RunSettings]]:
     """The runs of a table's study, most seeds last; `names` picks variations by a part of their name."""
     if table not in VARIATIONS:
         raise InputError(f"there is no study of {table!r}. The studies: {', '.join(VARIATIONS)}.")
-    chosen = [v for v in VARIATIONS[table] if names is None or any(name in v.name for name in names)]
-    if not chosen:
-        listed = "; ".join(v.name for v in VARIATIONS[table])
-        raise InputError(f"no variation's name contains any of {list(names or [])}. The variations: {listed}.")
     return [
         Run(f"study-{table}", variation.name, _settings(table, variation, seed, threads), "validation")
         for seed in seeds
-        for variation in chosen
+        for variation in named_like(VARIATIONS[table], names)
     ]
 
 
@@ -145,8 +165,8 @@ def _settings(table: str, variation: Variation, seed: int, threads: int) -> RunS
         setup,
         per_class=PER_CLASS,
         seed=seed,
-        method=replace(printed_method(table, PER_CLASS, variation.row), **(variation.method or {})),
-        train=replace(setup.train, **{"lr": setup.train.lr * variation.lr, **(variation.train or {})}),
+        method=replace(printed_method(table, PER_CLASS, variation.row), **variation.method),
+        train=replace(setup.train, **{"lr": setup.train.lr * variation.lr, **variation.train}),
         threads=threads,
     )
-    return replace(settings, **(variation.run or {}))
+    return replace(settings, **variation.run)

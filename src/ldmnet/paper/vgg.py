@@ -1,6 +1,6 @@
 """The VGG-16 row of Table 7: a network trained with weight decay and DropOut, then fine-tuned with LDMNet.
 
-The paper does not say how it was fine-tuned. Here every row goes on from the same weights, at the same learning rate,
+The paper does not say how it was fine-tuned. Here every row starts from the same weights, at the same learning rate,
 with weight decay and DropOut still on, so that the regulariser is all that differs; the control goes on with the graph
 off. The network trains on the first 10,000 images (one file of the data set), not on 50,000.
 """
@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from ldmnet.errors import InputError
 from ldmnet.paper import specs
-from ldmnet.records.runs import Run, RunSettings
+from ldmnet.runs.datasets import RunSettings
+from ldmnet.runs.run import Run
 from ldmnet.training.methods import Method
 from ldmnet.training.settings import TrainSettings
 
@@ -29,12 +30,12 @@ METHODS = {
 PRINTED = {"base": specs.VGG16_BASE, "ldmnet": specs.VGG16_LDMNET}
 
 
-def base_runs(seeds: Sequence[int]) -> list[Run]:
+def base_runs(seeds: Sequence[int]) -> list[Run[RunSettings]]:
     """The networks that are fine-tuned; their weights are to be kept."""
     return [Run("vgg16", "base", _base(seed), "default", PRINTED["base"]) for seed in seeds]
 
 
-def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run[RunSettings]]:
     """Each row's runs, from the weights of the base with that seed."""
     unknown = [row for row in rows if row not in METHODS]
     if unknown:

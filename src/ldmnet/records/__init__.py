@@ -1,17 +1,6 @@
-"""Experiments as data: one run makes one record; tables and figures are functions of records alone."""
+"""Records of runs, and what is made of them: tables, differences, figures. Nothing here trains."""
 
-from ldmnet.records.runs import Run, RunSettings, execute, read_records
-from ldmnet.records.sweep import sweep_runs, unfinished
+from ldmnet.records.record import Record, append, read_records
 from ldmnet.records.tables import TableRow, format_table, table_rows
 
-__all__ = [
-    "Run",
-    "RunSettings",
-    "TableRow",
-    "execute",
-    "format_table",
-    "read_records",
-    "sweep_runs",
-    "table_rows",
-    "unfinished",
-]
+__all__ = ["Record", "TableRow", "append", "format_table", "read_records", "table_rows"]

@@ -14,8 +14,8 @@ from torch import Tensor
 from ldmnet.errors import DataError, missing_extra
 from ldmnet.palette import class_color, method_color
 from ldmnet.records.leads import Parts, standard_error
-from ldmnet.records.runs import Record
-from ldmnet.records.tables import ORDER, TUNED, accuracy_of, cells_of
+from ldmnet.records.record import Record
+from ldmnet.records.tables import ORDER, TUNED, cells_of
 
 TITLES = {
     "none": "no regulariser",
@@ -112,10 +112,10 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     lines: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
     for (_, method), by_seed in cells_of(records, table).items():
         found = list(by_seed.values())
-        if method in ORDER and all(accuracy_of(r) is not None and "test_loss" in r for r in found):
-            error = statistics.fmean(100 - r["accuracy"] for r in found)
-            gap = statistics.fmean(r["test_loss"] - r["train_loss"] for r in found)
-            lines[method][found[0]["n_train"]] = error, gap
+        scores = [r.score for r in found if r.score is not None and "test_loss" in r.more]
+        if method in ORDER and len(scores) == len(found):
+            gap = statistics.fmean(r.more["test_loss"] - r.more["train_loss"] for r in found)
+            lines[method][found[0].n_train] = statistics.fmean(100 - score for score in scores), gap
     if not lines:
         raise DataError(f"there are no records of a table {table!r} with a test loss and a training loss to draw.")
     plt = pyplot()

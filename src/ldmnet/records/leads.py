@@ -7,26 +7,16 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ldmnet.records.runs import Record
-from ldmnet.records.tables import (
-    TUNED,
-    accuracy_of,
-    cells_of,
-    markdown,
-    of_validation_people,
-    rank,
-    same_data,
-    size_word,
-    words,
-)
+from ldmnet.records.record import Record
+from ldmnet.records.tables import TUNED, cells_of, markdown, rank, size_word, words
 
 OURS = ("ldmnet", "ldmnet" + TUNED)
 
 
 def paired(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> list[float]:
     """The differences in accuracy on the seeds that both have, on the same data; none if a run among them diverged."""
-    common = [seed for seed in sorted(ours.keys() & theirs.keys()) if same_data(ours[seed], theirs[seed])]
-    pairs = [(accuracy_of(ours[seed]), accuracy_of(theirs[seed])) for seed in common]
+    common = [seed for seed in sorted(ours.keys() & theirs.keys()) if ours[seed].data == theirs[seed].data]
+    pairs = [(ours[seed].score, theirs[seed].score) for seed in common]
     apart = [a - b for a, b in pairs if a is not None and b is not None]
     return apart if len(apart) == len(pairs) else []
 
@@ -92,12 +82,12 @@ class Parts:
 
 def parts_of(records: Iterable[Record]) -> list[Parts]:
     """The parts of every cell that has LDMNet and its control, with settings chosen in the same way."""
-    tested = [record for record in records if not of_validation_people(record)]
+    tested = [record for record in records if not record.validates]
     parts = []
-    for table in dict.fromkeys(record["table"] for record in tested):
+    for table in dict.fromkeys(record.table for record in tested):
         cells: dict[tuple[int | None, str], dict[str, dict[int, Record]]] = {}
         for (size, method), by_seed in cells_of(tested, table).items():
-            selection = next(iter(by_seed.values()))["selection"]
+            selection = next(iter(by_seed.values())).selection
             cells.setdefault((size, selection), {})[method.removesuffix(TUNED)] = by_seed
         for (size, selection), rows in sorted(cells.items(), key=lambda cell: (cell[0][0] or 0, cell[0][1])):
             none, control, ldmnet = (rows.get(name, {}) for name in ("none", "control", "ldmnet"))

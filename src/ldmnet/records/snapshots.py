@@ -5,14 +5,13 @@
     trace.finish(result)
 
 `snapshots.npz` holds the features of a fixed few samples, their predictions and the spectrum of the features'
-covariance; `history.jsonl` one line an epoch; `updates.jsonl` one line an update of the regulariser. Nothing is drawn
-at random while training and no gradient is taken, so a run with a trace gives the same network as one without.
+covariance. Nothing is drawn at random while training and no gradient is taken, so a run with a trace gives the same
+network as one without.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ldmnet.errors import DataError
-from ldmnet.files import write_atomically, written_whole
+from ldmnet.files import written_whole
 from ldmnet.seeds import generator
 from ldmnet.training.features import FeatureTap, evaluating
 from ldmnet.training.history import Epoch
@@ -31,8 +30,6 @@ from ldmnet.training.loop import Fit
 from ldmnet.training.progress import OnEpoch
 
 FILE = "snapshots.npz"
-HISTORY = "history.jsonl"
-KEPT = (FILE, HISTORY)  # the second is written at the end, so that both are there if the run was followed to it
 FORMAT = 1
 SNAPSHOTS = 10  # beside the one before training
 POINTS = 300
@@ -228,19 +225,10 @@ class Trace:
         return {epoch: snapshot for epoch, snapshot in old.taken.items() if 0 < epoch < done and same}
 
     def finish(self, fit: Fit) -> None:
-        """Write the history and the solver's log; the last snapshot shows the weights that were put back, if any."""
+        """Take the last snapshot again if other weights were put back at the end."""
         if self._started and fit.best_epoch is not None:
             self._taken[len(fit.history)] = take(self._model, self._points, self._layer)
             write_snapshots(self._folder / FILE, Snapshots(self._points, self._taken))
-        _write_lines(self._folder / HISTORY, [epoch.as_dict() for epoch in fit.history])
-        if fit.regularizer is not None:
-            every = fit.method.epochs_per_update
-            updates = [{"epoch": i * every, **asdict(update)} for i, update in enumerate(fit.regularizer.log)]
-            _write_lines(self._folder / "updates.jsonl", updates)
-
-
-def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 @dataclass(frozen=True, eq=False)

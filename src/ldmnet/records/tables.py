@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from ldmnet.errors import DataError
-from ldmnet.records.runs import Record, read_records
+from ldmnet.records.record import Record, chosen_by_seed, read_records
 from ldmnet.training.methods import METHODS
 
 Format = Literal["md", "latex", "csv", "json"]
-NEEDS = ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper")
 TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
 ORDER = METHODS + tuple(method + TUNED for method in METHODS)
-OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
-OF_THE_DATA = ("data", "gallery", "fingerprint")  # settings that name the samples; the hashes name their rows
-ROWS = ("subset_hash", "fold_hash")
 
 
 @dataclass(frozen=True)
@@ -52,18 +48,13 @@ class TableRow:
     paper: float | None
 
 
-def records_in(folder: Path | None = None, *more: str) -> list[Record]:
-    """All records of a folder of JSON-lines files; the repository's `results` unless given.
-
-    Args:
-        folder: which.
-        more: what a record must have besides what a table needs.
-    """
+def records_in(folder: Path | None = None) -> list[Record]:
+    """All records of a folder of JSON-lines files; the repository's `results` unless given."""
     folder = folder or committed_results()
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise DataError(f"there are no records (*.jsonl) in {folder}. Name their folder with --results.")
-    return read_records(files, (*NEEDS, *more))
+        raise DataError(f"there are no records (*.jsonl) in {folder}. Name the folder that holds them.")
+    return read_records(files)
 
 
 def committed_results() -> Path:
@@ -74,14 +65,11 @@ def committed_results() -> Path:
 
 
 def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
-    """The cells of one table; a seed that was run twice counts once, the last time.
-
-    Runs of one cell have the settings of the last one, but for seed, split and threads. Others are left out.
-    """
+    """The cells of one table, of the records that are marked as chosen."""
     rows = []
     for (per_class, method), by_seed in cells_of(records, table).items():
         found = list(by_seed.values())
-        accuracy = _all_or_none([accuracy_of(r) for r in found])
+        accuracy = _all_or_none([r.score for r in found])
         rows.append(
             TableRow(
                 table=table,
@@ -90,69 +78,38 @@ def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
                 mean=round(statistics.fmean(accuracy), 4) if accuracy else None,
                 std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
                 seeds=len(found),
-                n_test=found[-1]["n_test"],
-                selection=found[-1]["selection"],
-                paper=found[-1]["paper"],
+                n_test=found[-1].n_test,
+                selection=found[-1].selection,
+                paper=found[-1].paper,
             )
         )
     return sorted(rows, key=_position)
 
 
 def cells_of(records: Iterable[Record], table: str) -> dict[tuple[int | None, str], dict[int, Record]]:
-    """Size and method -> seed -> the last record, of those with the settings of the very last."""
+    """Size and method -> seed -> the chosen record."""
     cells: dict[tuple[int | None, str], list[Record]] = defaultdict(list)
     for record in records:
-        if record["table"] == table:
-            cells[record["per_class"], record["method"]].append(record)
-    return defaultdict(dict, {cell: _last_of_each_seed(found) for cell, found in cells.items()})
-
-
-def _last_of_each_seed(records: Sequence[Record]) -> dict[int, Record]:
-    return {record["seed"]: record for record in with_the_last_settings(records)}
-
-
-def with_the_last_settings(records: Sequence[Record]) -> list[Record]:
-    """Those that differ from the last in their seed or split at most; what only one of two names is no difference."""
-    last = records[-1].get("settings", {})
-    return [record for record in records if _alike(record.get("settings", {}), last)]
-
-
-def _alike(first: object, second: object) -> bool:
-    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
-        return first == second
-    return all(_alike(first[key], second[key]) for key in first.keys() & second.keys() if key not in OF_THE_RUN)
-
-
-def same_data(first: Record, second: Record) -> bool:
-    """Whether two runs saw the same samples in the same parts, by what both records say."""
-    settings = [record.get("settings", {}) for record in (first, second)]
-    pairs = [(settings, name) for name in OF_THE_DATA] + [([first, second], name) for name in ROWS]
-    return all(one.get(name) == other.get(name) for (one, other), name in pairs if name in one and name in other)
+        if record.table == table and record.chosen:
+            cells[record.per_class, record.method].append(record)
+    return defaultdict(dict, {cell: chosen_by_seed(found) for cell, found in cells.items()})
 
 
 def other_data(records: Iterable[Record], table: str) -> list[str]:
-    """The rows of a table that are of other data than LDMNet's, or than the first where it has none."""
+    """The rows of a table that are of other data than LDMNet's, or than most where it has none."""
     by_size: dict[int | None, dict[str, dict[int, Record]]] = defaultdict(dict)
     for (size, method), by_seed in cells_of(records, table).items():
         by_size[size][method] = by_seed
+
+    def apart(one: Mapping[int, Record], other: Mapping[int, Record]) -> bool:
+        return any(one[seed].data != other[seed].data for seed in one.keys() & other.keys())
+
     found = []
     for rows in by_size.values():
-        first = next((rows[name] for name in ("ldmnet" + TUNED, "ldmnet") if name in rows), next(iter(rows.values())))
-        for method, by_seed in rows.items():
-            if any(not same_data(by_seed[seed], first[seed]) for seed in by_seed.keys() & first.keys()):
-                found.append(method)
+        most = min(rows.values(), key=lambda row: sum(apart(row, other) for other in rows.values()))
+        first = next((rows[name] for name in ("ldmnet" + TUNED, "ldmnet") if name in rows), most)
+        found += [method for method, by_seed in rows.items() if apart(by_seed, first)]
     return list(dict.fromkeys(found))
-
-
-def accuracy_of(record: Record) -> float | None:
-    """A record's accuracy, None if it diverged: matching keeps what the last good weights gave."""
-    return None if "diverged" in record else record["accuracy"]
-
-
-def of_validation_people(record: Record) -> bool:
-    """Whether a run of matching was judged on validation people: its accuracy chooses, and is no test."""
-    part: str | None = record.get("settings", {}).get("part")
-    return part == "validation"
 
 
 def _all_or_none(values: list[float | None]) -> list[float]:
@@ -256,30 +213,29 @@ def _cell(row: TableRow, best: float | None, *, latex: bool) -> str:
     return number + spread + printed
 
 
-def format_study(records: Iterable[Record]) -> str:
-    """A study as Markdown: each variation's validation and test accuracy, and its gain over the first one.
+def format_study(records: Iterable[Record], first: str = "as printed") -> str:
+    """A study as Markdown: each variation's validation and test accuracy, and its gain over the variation `first`.
 
-    The first is what is varied, "as printed", where it is among the records, and otherwise the first of them. The gain
-    is over the seeds that both have, and is left open if the first diverged. Matching is studied on validation people
-    alone: there the accuracy is theirs, and nothing was tested.
+    The gain is over the seeds that both have, and is left open if the first diverged or is not there. Matching is
+    studied on validation people alone: there the accuracy is theirs, and nothing was tested.
     """
     records = list(records)
-    people = all(map(of_validation_people, records))
+    people = all(record.validates for record in records)
     by_name: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        by_name[record["method"]].append(record)
+        by_name[record.method].append(record)
     lines = [["variation", "validation", "test", "gain (validation)", "seeds"]]
-    first: dict[int, float] | None = None
-    for name in sorted(by_name, key=lambda name: name != "as printed"):
-        by_seed = _last_of_each_seed(by_name[name])
-        found = _all_or_none([accuracy_of(r) if people else r["val_accuracy"] for r in by_seed.values()])
+    start: dict[int, float] = {}
+    for name in sorted(by_name, key=lambda name: name != first):
+        by_seed = chosen_by_seed(by_name[name])
+        found = _all_or_none([r.score if people else r.more["val_accuracy"] for r in by_seed.values()])
         validation = dict(zip(by_seed, found, strict=True)) if found else {}
-        first = validation if first is None else first
+        start = validation if name == first else start
         if not validation:
             lines.append([name, "diverged", "diverged", "", str(len(by_seed))])
             continue
-        test = _mean_and_spread([r["accuracy"] for r in by_seed.values()])
-        gains = [validation[seed] - first[seed] for seed in validation if seed in first]
+        test = _mean_and_spread([r.accuracy for r in by_seed.values() if r.accuracy is not None])
+        gains = [validation[seed] - start[seed] for seed in validation if seed in start]
         gain = f"{round(statistics.fmean(gains), 2) + 0.0:+.2f}" if gains else ""  # never -0.00
         lines.append([name, f"{statistics.fmean(found):.2f}", test, gain, str(len(by_seed))])
     if people:

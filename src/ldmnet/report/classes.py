@@ -34,7 +34,7 @@ def classes(number: int, group: Group) -> Part:
     part = Part(group.title)
     kept = [(series, found) for series in group.series if (found := series.traced.snapshots) and found.taken]
     if not kept:
-        part.notes.append("These runs kept no answers for single samples: reproduce needs --snapshots for that.")
+        part.notes.append("These runs kept no answers for single samples: reproduce keeps them on request.")
         return part
     counts = [(series, confusion(found)) for series, found in kept]
     points = kept[0][1].points

@@ -6,27 +6,20 @@ folder of such folders.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-import ldmnet
 from ldmnet.errors import DataError
 from ldmnet.records.figures import DATA, TITLES
-from ldmnet.records.runs import Record, read_records
+from ldmnet.records.record import Record, read_lines, read_records
 from ldmnet.records.snapshots import Snapshots, read_snapshots
 from ldmnet.records.tables import TUNED
-from ldmnet.records.userruns import read_run
+from ldmnet.runs.run import read_run
 
 Kind = Literal["paper", "comparison", "training"]
-NEEDED: dict[Kind, tuple[str, ...]] = {
-    "paper": ("table", "per_class", "method", "seed", "accuracy", "n_test", "selection", "paper"),
-    "comparison": ("method", "split", "accuracy", "n_train", "n_test", "settings"),
-    "training": ("settings", "result"),
-}
 KINDS = "the folder of a run, or a file of records (*.jsonl)"
 TRACE_FILES = ("history.jsonl", "updates.jsonl")
 
@@ -40,7 +33,7 @@ class Run:
         source: the name of the file or folder that it was read from.
         method: the method's name, or a study's variation.
         seed: the seed, which also numbers the split.
-        record: its line of a file of records, or its run.json.
+        record: its record as one flat dictionary.
         file_date: the day on which the file was written.
         history: one dictionary per epoch: loss and, where known, penalty, accuracy and validation.
         updates: one dictionary per update of the regulariser, where they were kept.
@@ -51,7 +44,7 @@ class Run:
     source: str
     method: str
     seed: int
-    record: Record
+    record: dict[str, Any]
     file_date: str
     history: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
@@ -60,8 +53,11 @@ class Run:
     @property
     def key(self) -> tuple[Any, ...]:
         """The same for one run that is found in two places."""
-        name = self.record.get("hash") or self.record.get("key")
-        return (self.record.get("table"), self.method, name) if name else (id(self),)
+        return self.record["table"], self.method, self.record["hash"], self.record["data"], self._folder()
+
+    def _folder(self) -> str:
+        """Runs of `train` are told apart by their folders, too."""
+        return self.source if self.kind == "training" else ""
 
     @property
     def title(self) -> str:
@@ -69,9 +65,9 @@ class Run:
         return title_of(self.method)
 
     @property
-    def result(self) -> Record | None:
+    def result(self) -> dict[str, Any] | None:
         """What the run found; None if it is not finished."""
-        return self.record["result"] if self.kind == "training" else self.record
+        return self.record if self.record["finished"] else None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -85,8 +81,8 @@ class Run:
 
     @property
     def data(self) -> tuple[object, ...]:
-        """What tells the data and a network of the user's own from others."""
-        return self.record.get("data"), self.record.get("network")
+        """What tells the data from others."""
+        return (self.record["data"],)
 
     @property
     def data_name(self) -> str:
@@ -161,14 +157,16 @@ def collect(paths: Iterable[Path]) -> list[Run]:
     for path in paths:
         for run in _runs_of(path):
             runs[run.key] = _joined(runs[run.key], run) if run.key in runs else run
-    return list(runs.values())
+    chosen = [run for run in runs.values() if run.record["chosen"]]
+    if not chosen:
+        raise DataError("none of these runs is in a table: they were only tried, or others have replaced them.")
+    return chosen
 
 
 def _joined(first: Run, again: Run) -> Run:
-    """One run that was found twice, as a record and in its own folder: the last record, and what either kept."""
+    """One run that was found twice, as a record and in its own folder: the first record, and what either kept."""
     return replace(
         first,
-        record=again.record,
         history=max(again.history, first.history, key=lambda epochs: len(epochs[0]) if epochs else 0),
         updates=again.updates or first.updates,
         snapshots=again.snapshots or first.snapshots,
@@ -183,25 +181,16 @@ def _runs_of(path: Path) -> list[Run]:
             raise DataError(f"{path} is not a file of records. Name {KINDS}.")
         return _of_records(path)
     if (path / "run.json").exists():
-        record = read_run(path)
-        return [_run("training", path.resolve().name, record, path / "run.json", path)]
-    if (path / "record.json").exists():
-        return [_run("paper", path.resolve().parent.name, _json(path / "record.json"), path / "record.json", path)]
+        return _of_folder(path)
     files = [file for file in sorted(path.glob("*.jsonl")) if file.name not in TRACE_FILES]
-    inside = sorted((part for part in path.iterdir() if part.is_dir() and _is_run(part)), key=_when)
+    inside = sorted(part for part in path.iterdir() if part.is_dir() and _is_run(part))
     if not files and not inside:
         raise DataError(f"{path} holds no runs. Name {KINDS}.")
     return [run for part in (*files, *inside) for run in _runs_of(part)]
 
 
-def _when(folder: Path) -> tuple[float, str]:
-    """When a folder of `reproduce` was finished, so that the last of several runs counts; else by name."""
-    record = folder / "record.json"
-    return record.stat().st_mtime if record.exists() else 0.0, folder.name
-
-
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("run.json", "record.json", "records.jsonl"))
+    return any((folder / name).exists() for name in ("run.json", "records.jsonl"))
 
 
 def _of_records(path: Path) -> list[Run]:
@@ -210,82 +199,38 @@ def _of_records(path: Path) -> list[Run]:
     if not records:
         raise DataError(f"{path} holds no records.")
     name = path.parent.name if path.name == "records.jsonl" else path.name
-    return [
-        _run(
-            "comparison" if "split" in record else "paper",
-            name or str(path),
-            record,
-            path,
-            path.parent / "traces" / str(record.get("hash") or record.get("key")),
-            f", line {number},",
-        )
-        for number, record in enumerate(records, 1)
-    ]
+    return [_run(record, name or str(path), path, path.parent / "runs" / record.hash) for record in records]
 
 
-def _run(kind: Kind, source: str, record: Record, file: Path, trace: Path, where: str = "") -> Run:
-    """Make a run of a record, checked, and of what its folder kept."""
-    _check(record, kind, f"{file}{where}")
-    settings = record.get("settings") or {}
-    method = settings.get("method") if kind == "training" else record["method"]
-    seed = record["seed"] if kind == "paper" else settings.get("seed", record.get("split", 0))
+def _of_folder(folder: Path) -> list[Run]:
+    """One run's own folder; of those that are not finished, only what `train` wrote is shown."""
+    record, here = read_run(folder), folder.resolve()
+    source = here.name if record.table == "training" else here.parent.name
+    shown = record.finished or record.table == "training"
+    return [_run(record, source, folder / "run.json", folder)] if shown else []
+
+
+def _run(record: Record, source: str, file: Path, trace: Path) -> Run:
+    """Make a run of a record and of what its folder kept."""
     snapshots = trace / "snapshots.npz"
     return Run(
-        kind=kind,
+        kind="training" if record.table == "training" else "comparison" if record.table == "comparison" else "paper",
         source=source,
-        method=str(method),
-        seed=int(seed or 0),
-        record=record,
+        method=record.method,
+        seed=record.seed,
+        record=record.to_json(),
         file_date=datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).date().isoformat(),
         history=_lines(trace / "history.jsonl", ("epoch", "loss"))
-        or [{"epoch": i, "loss": loss} for i, loss in enumerate(record.get("loss_curve") or [])],
+        or [{"epoch": i, "loss": loss} for i, loss in enumerate(record.loss_curve)],
         updates=_lines(trace / "updates.jsonl", ("epoch", "status", "solver_steps", "residual", "dual", "energy")),
         snapshots=read_snapshots(snapshots) if snapshots.exists() else None,
     )
 
 
-def _json(path: Path) -> Record:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not a record: {error}.") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path} is not a record: not an object.")
-    return record
-
-
-def _check(record: Record, kind: Kind, where: str) -> None:
-    """Refuse a record that this version cannot show."""
-    missing = [name for name in NEEDED[kind] if name not in record]
-    if missing:
-        theirs = (record.get("versions") or {}).get("ldmnet") if isinstance(record.get("versions"), dict) else None
-        by = f" (it was written by ldmnet {theirs})" if theirs and theirs != ldmnet.__version__ else ""
-        raise DataError(f"{where} is not a record that ldmnet {ldmnet.__version__} reads{by}: it lacks {missing[0]}.")
-    wrong = [
-        name
-        for name, good in (
-            ("method", lambda v: isinstance(v, str)),
-            ("accuracy", lambda v: _is_number(v) or v is None),  # it diverged
-            ("seed", _is_number),
-            ("split", _is_number),
-            ("loss_curve", lambda v: isinstance(v, list) and all(map(_is_number, v))),
-            ("settings", lambda v: isinstance(v, dict)),
-            ("result", lambda v: v is None or isinstance(v, dict)),
-        )
-        if name in record and not good(record[name])
-    ]
-    if wrong:
-        raise DataError(f"{where} is not a record: its {wrong[0]} is {str(record[wrong[0]])[:40]!r}.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _lines(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    lines = read_records([path])
+    lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         missing = [name for name in needed if name not in line]
         if missing:

@@ -47,7 +47,7 @@ def features(number: int, group: Group, sprites: dict[str, str]) -> Part:
         part.plots.extend(_spread_plots(name, taken, epochs))
     without = [series.label for series in group.series if series.traced.snapshots is None]
     if not alike:
-        part.notes.append("These runs kept no snapshots of their features: reproduce needs --snapshots for that.")
+        part.notes.append("These runs kept no snapshots of their features: reproduce keeps them on request.")
     elif without:
         part.notes.append(f"There are no snapshots of: {', '.join(without)}.")
     return part

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ldmnet.palette import METHOD_COLORS, OTHER_COLORS
-from ldmnet.records.tables import TUNED, rank, with_the_last_settings
+from ldmnet.records.tables import TUNED, rank
 from ldmnet.report.collect import Kind, Run
 
 
@@ -143,9 +143,7 @@ def _by_method(runs: list[Run]) -> Iterator[Series]:
     for run in runs:
         found.setdefault(run.method, []).append(run)
     for method in sorted(found, key=lambda name: rank(name)[0]):
-        kept = {id(record) for record in with_the_last_settings([run.record for run in found[method]])}
-        by_seed = {run.seed: run for run in found[method] if id(run.record) in kept}  # the last time of each
-        yield Series(found[method][0].title, list(by_seed.values()))
+        yield Series(found[method][0].title, list({run.seed: run for run in found[method]}.values()))
 
 
 def _colored(series: list[Series]) -> Iterator[Series]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ldmnet.paper.presets import SETUP, paper_table
 from ldmnet.records.comparison import accuracy_words, compared_rows
+from ldmnet.records.record import Record
 from ldmnet.records.tables import TUNED, TableRow, table_rows
 from ldmnet.report.collect import Run, title_of
 from ldmnet.report.groups import Group, group_key, groups_of
@@ -81,7 +82,7 @@ def _table_key(run: Run) -> tuple[Any, ...]:
 def _paper(runs: list[Run]) -> Table:
     """Methods down, by training size: ours, the printed number, the difference."""
     first = runs[0].record
-    name, rows = str(first["table"]), table_rows([run.record for run in runs], str(first["table"]))
+    name, rows = str(first["table"]), table_rows(_records(runs), str(first["table"]))
     printed = any(row.paper is not None for row in rows)
     bodies = []
     for size in dict.fromkeys(row.per_class for row in rows):
@@ -101,6 +102,10 @@ def _paper(runs: list[Run]) -> Table:
     return Table(f"Accuracy on {name}, %", head, bodies, words)
 
 
+def _records(runs: Iterable[Run]) -> list[Record]:
+    return [Record.from_json(run.record, run.source) for run in runs]
+
+
 def _paper_row(row: TableRow, printed: bool) -> list[str]:
     here = "diverged" if row.mean is None else f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
     paper = ["" if row.paper is None else f"{row.paper:.2f}"]
@@ -109,8 +114,7 @@ def _paper_row(row: TableRow, printed: bool) -> list[str]:
 
 
 def _comparison(runs: list[Run], title: str) -> Table:
-    # one seed is one split, though comparisons that began at several seeds number it otherwise
-    rows = compared_rows([{**run.record, "split": run.seed} for run in runs])
+    rows = compared_rows(_records(runs))
     best = max((i for i, row in enumerate(rows) if row.mean is not None), key=lambda i: rows[i].mean or 0, default=None)
     cells = [
         [
@@ -136,18 +140,19 @@ def _comparison(runs: list[Run], title: str) -> Table:
 def _training(runs: list[Run]) -> Table:
     rows = []
     for run in runs:
-        result = run.result
-        if result is None:
-            rows.append([run.source, run.title, "not finished", "", ""])
+        record = run.record
+        if not record["finished"] or record["diverged"]:
+            ended = "diverged" if record["finished"] else "not finished"
+            rows.append([run.source, run.title, ended, "", ""])
             continue
-        accuracy = result.get("test_accuracy")
+        accuracy = record["accuracy"]
         rows.append(
             [
                 run.source,
                 run.title,
-                "none held out" if accuracy is None else f"{100 * accuracy:.2f}",
-                f"{result['train_loss']:.4g}" if "train_loss" in result else "",
-                f"{result.get('n_train', '')}",
+                "none held out" if accuracy is None else f"{accuracy:.2f}",
+                f"{record['train_loss']:.4g}" if "train_loss" in record else "",
+                str(record["n_train"]),
             ]
         )
     head = ["run", "method", "test accuracy, %", "training loss", "training samples"]

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from ldmnet.data.modalities import SPLITS, Describe, MatchTable, as_inputs, read_npz_arrays, two_modalities
 from ldmnet.data.sources import ENVIRONMENT, load
 from ldmnet.data.subsets import stratified
 from ldmnet.errors import DataError, InputError
+from ldmnet.matching.table import SPLITS, Describe, MatchTable, as_inputs, read_npz_arrays, two_modalities
 from ldmnet.seeds import generator
 
 NAMES = ("yaleb", "cufs", "digits")
@@ -47,7 +47,7 @@ def load_match_table(name: str, data_dir: str | Path | None = None, describe: De
     if not given:
         raise DataError(
             f"{name} is for research use and cannot be downloaded here. Put {_FILES[name]} in a folder faces and name "
-            f"the folder above it with --data-dir or {ENVIRONMENT}."
+            f"the folder above it, or set {ENVIRONMENT} to it."
         )
     path = Path(given).expanduser() / "faces" / _FILES[name]
     return _yaleb(path, describe) if name == "yaleb" else _cufs(path, describe)

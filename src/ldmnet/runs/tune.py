@@ -1,13 +1,12 @@
 """Strength and coupling chosen on validation data, by Optuna. Needs the extra `tune`.
 
-The study is kept in a SQLite file, so a search that was cut resumes. The defaults are tried first, so on the validation
-data the result is never worse than they are. The samples that a run with the same test share and seed tests on take no
-part.
+The study is kept in a SQLite file and every run in `records.jsonl`, so a search that was cut resumes. The defaults are
+tried first, so on the validation data the result is never worse than they are. The samples that a run with the same
+test share and seed tests on take no part.
 """
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from ldmnet.data.userdata import Samples, share_split
-from ldmnet.errors import DataError, DivergenceError, StateError, missing_extra
-from ldmnet.fingerprints import fingerprint
-from ldmnet.records.userfits import UserSettings, build_net, fit_split, own_network
+from ldmnet.errors import DataError, StateError, missing_extra
+from ldmnet.fingerprints import short_hash
+from ldmnet.records.record import append
+from ldmnet.runs.compare import RECORDS, RUNS
+from ldmnet.runs.run import Run, execute
+from ldmnet.runs.samples import SamplesTask, UserSettings
 from ldmnet.seeds import derive_seed
 from ldmnet.strength import COUPLING, STRENGTH
 from ldmnet.training.features import layer_names, named_layer
 from ldmnet.training.progress import OnEpoch
 
+TABLE, STUDY = "search", "study.db"
 DEFAULTS = {"strength": STRENGTH, "coupling": COUPLING}
 RANGES = {"strength": (0.01, 3.0), "coupling": (0.02, 20.0)}
 
@@ -34,7 +37,7 @@ class Tuned:
     Attributes:
         strength: weight of the pull, without a unit.
         coupling: the pull over the graph.
-        accuracy: mean validation accuracy of the best trial, 0 to 1.
+        accuracy: mean validation accuracy of the best trial, in percent.
         untuned: that of the trial with the defaults.
         trials: how many were run in all.
         held_out: samples that took no part.
@@ -51,10 +54,10 @@ class Tuned:
 def tune_strengths(
     samples: Samples,
     settings: UserSettings,
+    folder: Path,
     *,
     trials: int,
     splits: int,
-    storage: Path,
     test_share: float = 0.2,
     on_trial: Callable[[int, float], None] | None = None,
     on_run: Callable[[int], OnEpoch] | None = None,
@@ -65,9 +68,9 @@ def tune_strengths(
         samples: the data.
         settings: all but strength and coupling; the method is LDMNet. Its `test_share` is the share of every class that
             validates, of what `test_share` below leaves.
+        folder: keeps the study and the records.
         trials: in all, those of earlier calls counted.
         splits: over which a trial's accuracy is averaged.
-        storage: the study's SQLite file.
         test_share: the share of every class that is held out altogether: the samples that a run with this test share
             and this seed tests on. Zero holds out none.
         on_trial: called with the number and the accuracy of each finished trial.
@@ -80,13 +83,14 @@ def tune_strengths(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = replace(settings, method="ldmnet", strength=None, coupling=None, mu=None, lambda_tilde=None)
     rest = _without_test(samples, test_share, settings.seed)
-    first = replace(settings, seed=derive_seed(settings.seed, "validation"))  # of no split that anything is tested on
-    # what cannot be trained ends here, unwritten
-    share_split(rest.labels, first.test_share, first.seed, rest.class_names)
-    model = build_net(first, tuple(rest.x.shape[1:]), len(rest.class_names))
-    for name in layer_names(first.layer):
+    # a seed of no split that anything is tested on
+    task = SamplesTask(replace(settings, seed=derive_seed(settings.seed, "validation")), rest)
+    task.load()  # what cannot be trained ends here, unwritten
+    model = settings.network(tuple(rest.x.shape[1:]), len(rest.class_names))
+    for name in layer_names(settings.layer):
         named_layer(model, name)
-    storage.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    storage = folder / STUDY
     try:
         study = optuna.create_study(
             storage=f"sqlite:///{storage}",
@@ -95,8 +99,11 @@ def tune_strengths(
             load_if_exists=True,
         )
     except Exception as error:  # Optuna's and SQLAlchemy's, of a damaged file or one of another version
-        raise StateError(f"{storage} is not a search that can be gone on with. Choose another --output.") from error
-    _check_same(study, samples, settings, splits, test_share, storage)
+        raise StateError(f"{storage} is not a search that can be resumed. Choose another folder.") from error
+    key = short_hash([task.hash(), splits, test_share, len(samples.x)])
+    if study.user_attrs.get("key", key) != key:
+        raise StateError(f"{storage} holds a search with other data or settings. Choose another folder.")
+    study.set_user_attr("key", key)
     study.sampler = optuna.samplers.TPESampler(seed=settings.seed + len(study.trials))  # no draw comes twice
     states = optuna.trial.TrialState
     if not _rule_trials(study, (states.COMPLETE, states.WAITING)):
@@ -104,14 +111,14 @@ def tune_strengths(
 
     def accuracy(trial: Any) -> float:
         numbers = {name: trial.suggest_float(name, *ends, log=True) for name, ends in RANGES.items()}
-        chosen = replace(first, **numbers)
-        try:
-            return statistics.fmean(
-                _validated(rest, replace(chosen, seed=chosen.seed + i), on_run(trial.number) if on_run else None)
-                for i in range(splits)
-            )
-        except DivergenceError:
-            return 0.0
+        scores = []
+        for i in range(splits):
+            run = replace(task, settings=replace(task.settings, **numbers, seed=task.seed + i))
+            score = _validated(run, folder, on_run(trial.number) if on_run else None)
+            if score is None:  # it diverged
+                return 0.0
+            scores.append(score)
+        return statistics.fmean(scores)
 
     def report(_: Any, trial: Any) -> None:
         if on_trial is not None and trial.value is not None:
@@ -130,6 +137,14 @@ def tune_strengths(
     )
 
 
+def _validated(task: SamplesTask, folder: Path, on_epoch: OnEpoch | None) -> float | None:
+    """The validation accuracy of one run in percent, None if it diverged."""
+    run = Run(TABLE, "ldmnet", task, "tried")
+    record = execute(run, folder / RUNS / task.hash(), task.load, on_epoch=on_epoch, wait=True)
+    append(folder / RECORDS, record)
+    return record.score
+
+
 def _without_test(samples: Samples, share: float, seed: int) -> Samples:
     """The samples that no run with this share and seed tests on."""
     if not share:
@@ -140,7 +155,7 @@ def _without_test(samples: Samples, share: float, seed: int) -> Samples:
         if (n := int((y == c).sum())) < 2:
             raise DataError(
                 f"class {name!r} has {n} sample beside those held out to test on: one to train on and one to validate "
-                "on are needed. Add samples, or hold out none: --test-share 0."
+                "on are needed. Add samples, or hold out none."
             )
     names = [samples.names[i] for i in kept.tolist()]
     return replace(samples, x=samples.x[kept], y=y, names=names)
@@ -153,27 +168,3 @@ def _finished(study: Any) -> int:
 def _rule_trials(study: Any, states: Sequence[Any]) -> list[Any]:
     """The trials of the defaults in one of some states; one that was cut short is in none of them."""
     return [t for t in study.trials if t.user_attrs.get("rule") and t.state in states]
-
-
-def _validated(samples: Samples, settings: UserSettings, on_epoch: OnEpoch | None) -> float:
-    found = fit_split(samples, settings, on_epoch=on_epoch).fit.test_accuracy
-    assert found is not None
-    return found
-
-
-def _check_same(
-    study: Any, samples: Samples, settings: UserSettings, splits: int, test_share: float, storage: Path
-) -> None:
-    """Refuse to go on in a study of other data or settings."""
-    if "key" in study.user_attrs and "test_share" not in study.user_attrs:
-        raise StateError(
-            f"{storage} holds a search of an earlier version, which validated on samples that train tests on. "
-            "Choose another --output."
-        )
-    text = f"{settings.resolved()} {splits} {test_share} {fingerprint(samples.x, samples.labels)}"
-    text += "".join(own_network(settings, samples).values())
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    if study.user_attrs.setdefault("key", key) != key:
-        raise StateError(f"{storage} holds a search with other data or settings. Choose another --output.")
-    study.set_user_attr("test_share", test_share)
-    study.set_user_attr("key", key)

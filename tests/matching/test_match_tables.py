@@ -1,19 +1,15 @@
 """Tables of samples in two modalities: users' files, Extended Yale B, CUFS and digits seen by two sensors."""
 
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-from ldmnet.data.faces import load_match_table, read_match_npz, save_match_npz, two_sensor_digits
-from ldmnet.data.modalities import MatchTable, standardised, two_modalities
-from ldmnet.errors import DataError, InputError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
 from made_up import yaleb_file
+
+from ldmnet.errors import DataError, InputError
+from ldmnet.matching.sources import load_match_table, read_match_npz, save_match_npz, two_sensor_digits
+from ldmnet.matching.table import MatchTable, standardised, two_modalities
 
 REAL = os.environ.get("LDMNET_DATA")
 needs_real = pytest.mark.skipif(not REAL, reason="LDMNET_DATA is not set: the real faces are not here")

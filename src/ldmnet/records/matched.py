@@ -1,0 +1,78 @@
+"""Records of matching for people: a row's name, one line per row, and the figures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from ldmnet.matching.embeddings import TITLES
+from ldmnet.matching.figures import cmc_figure, people_figure
+from ldmnet.records.record import Record
+
+HEAD = ("method", "rank-1 %", "at 1 %", "at 0.1 %", "splits", "settings")
+
+
+def row_title(record: Record) -> str:
+    """A row's name for people; settings that nobody tuned are not called tuned."""
+    if record.method == "ldmnet_tuned" and record.selection != "validation":
+        method = record.settings["embedding"]["method"]
+        return f"LDMNet, mu {method['mu']:g}, lambda {method['lambda_tilde']:g}"
+    return TITLES[record.method]
+
+
+def heading(records: Sequence[Record]) -> str:
+    """What was matched with what."""
+    first = records[0]
+    gallery, probes = first.more["modalities"]
+    left_out = f", {first.more['left_out']} more of people outside it" if first.more["left_out"] else ""
+    return (
+        f"{first.table}: {first.n_test} probes ({probes}) against a gallery of {first.more['n_gallery']} ({gallery})"
+        f"{left_out}"
+    )
+
+
+def matched_rows(records: Sequence[Record]) -> list[tuple[bool, list[str]]]:
+    """One line per method under `HEAD`: rank-1 and verification, mean and deviation over the splits; and the best."""
+    by_row: dict[str, list[Record]] = {}
+    for record in records:
+        by_row.setdefault(record.method, []).append(record)
+    means = {
+        row: statistics.fmean(r.accuracy or 0.0 for r in found)
+        for row, found in by_row.items()
+        if not any(r.diverged for r in found)  # a mean over the others would flatter
+    }
+    best, lines = max(means.values(), default=None), []
+    for row, found in by_row.items():
+        title, splits, settings = row_title(found[0]), str(len(found)), found[0].selection
+        if row not in means:
+            diverged = sum(bool(r.diverged) for r in found)
+            lines.append((False, [title, "diverged", "", "", splits, f"{settings}, {diverged} diverged"]))
+            continue
+        spread = f" ± {statistics.stdev(r.accuracy or 0.0 for r in found):.1f}" if len(found) > 1 else ""
+        rates = []
+        for rate in ("0.01", "0.001"):
+            shares = [share for r in found if (share := r.more["verification"][rate]) is not None]
+            rates.append(f"{statistics.fmean(shares):.1f}" if shares else "")
+        lines.append((means[row] == best, [title, f"{means[row]:.1f}{spread}", *rates, splits, settings]))
+    return lines
+
+
+def draw(records: Sequence[Record], output: Path) -> list[Path]:
+    """Figure 2 from the records that hold its points, and the mean CMC curves; of runs that did not diverge."""
+    records = [record for record in records if record.score is not None]
+    shown = [record for record in records if "figure2" in record.more]
+    pictures = []
+    if shown:
+        panels = {f"{row_title(r)}: {r.accuracy:.1f} %": r.more["figure2"] for r in shown}
+        count = max(max(points["person"]) for points in panels.values()) + 1
+        strangers = all("both train and are tested" not in r.data_note for r in shown)
+        title = f"{count} identities{' not seen in training' if strangers else ''}, PCA to two dimensions"
+        names = shown[0].more["modalities"]
+        pictures.append(people_figure(panels, (names[0], names[1]), output / "figure2.png", title=title))
+    curves = {}
+    for row in dict.fromkeys(map(row_title, records)):
+        found = [record.more["cmc"] for record in records if row_title(record) == row]
+        curves[row] = [statistics.fmean(shares) for shares in zip(*found, strict=False)]
+    pictures.append(cmc_figure(curves, output / "cmc.png", title=f"{records[0].table}: cumulative matches"))
+    return pictures

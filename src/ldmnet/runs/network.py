@@ -1,0 +1,94 @@
+"""Training a network under a run's watch: the same for a data set by name and for someone's own samples."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from torch import Tensor, nn
+
+from ldmnet.errors import BadEndWarning
+from ldmnet.records.snapshots import Points, Trace
+from ldmnet.runs.run import Measured, Watch
+from ldmnet.training.features import evaluate
+from ldmnet.training.loop import Fit, fit, last_numbers
+
+Pair = tuple[Tensor, Tensor]
+
+
+def train_network(
+    model: nn.Module,
+    data: Pair,
+    watch: Watch,
+    *,
+    points: Callable[[], Points],
+    judged: Pair | None = None,
+    layer: str = "features",
+    **how: Any,
+) -> Measured:
+    """Train, test, and give the fields of a record.
+
+    Args:
+        model: with its initial weights.
+        data: the training set.
+        watch: where the run's files go.
+        points: gives the samples whose features are kept, where that is asked for.
+        judged: validation data that is looked at once, after training.
+        layer: the name of the feature layer.
+        how: what `ldmnet.fit` takes besides.
+    """
+    traced = None
+    if watch.snapshots:
+        traced = Trace(watch.folder, model, points(), epochs=how["settings"].epochs, layer=layer, then=watch)
+    with bad_ends() as badly:
+        result = fit(
+            model, data, layer=layer, checkpoint=watch.checkpoint, on_epoch=traced or watch, progress=False, **how
+        )
+    if traced is not None:
+        traced.finish(result)
+    watch.keep_updates(result)
+    return Measured({**_numbers(result, judged), "ended_badly": badly}, result.model)
+
+
+def _numbers(result: Fit, judged: Pair | None) -> dict[str, Any]:
+    validation = None if judged is None else evaluate(result.model, *judged)
+    updates = [] if result.regularizer is None else result.regularizer.log
+    return {
+        "accuracy": None if result.test_accuracy is None else round(100 * result.test_accuracy, 4),
+        "test_loss": None if result.test_loss is None else round(result.test_loss, 6),
+        "train_loss": round(result.train_loss, 6),
+        "val_accuracy": None if validation is None else round(100 * validation[1], 4),
+        "val_loss": None if validation is None else round(validation[0], 6),
+        "best_epoch": result.best_epoch,
+        "loss_curve": [float(f"{e.loss:.4g}") for e in result.history],
+        **last_numbers(result),
+        "solver": sorted({u.status for u in updates}),
+        "seconds": {phase: round(spent, 2) for phase, spent in result.seconds.items()},
+    }
+
+
+@contextmanager
+def bad_ends() -> Iterator[list[str]]:
+    """Gives a list that collects the sentences of each `BadEndWarning`; all other warnings are shown as before."""
+    found: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", BadEndWarning)
+        show = warnings.showwarning
+
+        def hear(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not issubclass(category, BadEndWarning):
+                show(message, category, filename, lineno, file, line)
+            elif str(message) not in found:
+                found.append(str(message))
+
+        warnings.showwarning = hear
+        yield found
