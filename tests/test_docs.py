@@ -239,7 +239,10 @@ def test_theory_states_the_rule_with_the_numbers_of_the_code():
         f"below {strength.LEARNT:g} of what it was",
         f"beyond {strength.FAR:g} times the median",
         f"above {strength.MOVED:g} of $s_2$",
-        f"{strength.PATIENCE} updates have passed",
+        f"below 1 / {strength.SMALLER:g} of the widest",
+        f"more than {strength.STALLED:g} above its lowest for two updates",
+        f"more than {strength.UNDONE:g} above its lowest for two updates",
+        f"does not fall below {strength.START:g}",
         rf"above ${strength.RUNAWAY:g}\, s_2$",
     ):
         assert words in text, words

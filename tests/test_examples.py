@@ -57,6 +57,7 @@ def test_sklearn_has_the_cores_targets(capsys):
         lambda epoch: torch.randperm(len(x), generator=draw).split(32),
         epochs=6,
         lr=lambda epoch: 0.02 if epoch < 4 else 0.002,
+        running=True,
     )
     assert classifier.mu_ == pytest.approx(regularizer.mu, rel=1e-3)
     torch.testing.assert_close(classifier.regularizer_.target, regularizer.target, rtol=1e-4, atol=1e-4)

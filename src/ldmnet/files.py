@@ -41,7 +41,8 @@ def written_whole(path: Path) -> Iterator[Path]:
             with place.open("rb") as source, through() as out:
                 shutil.copyfileobj(source, out)
         return
-    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_leftovers(path.parent)
     private = path.parent / f"{_prefix()}{os.getpid()}-{next(_count)}"

@@ -13,11 +13,11 @@ import zlib
 
 import numpy as np
 import pytest
-from ldmnet.data.modalities import read_npz_arrays
 
 from ldmnet.data import read_cifar_batch, read_idx, read_image_folder, read_npz, read_svhn_mat, readers
 from ldmnet.data.readers import readable_images
 from ldmnet.errors import DataError
+from ldmnet.matching.table import read_npz_arrays
 
 UNPACKED = 300 * 2**20  # bytes that the traps below become
 LITTLE = 64 * 2**20  # bytes that may be taken to find that out, where nothing has to be unpacked for it

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from ldmnet.data.readers import image_suffixes, listed_faults
-from ldmnet.data.userdata import Standardize, read_samples
+from ldmnet.data.userdata import read_samples
 from ldmnet.errors import DataError
-from ldmnet.training.standardize import checked_outputs
+from ldmnet.training.standardize import Standardize, checked_outputs
 
 
 @pytest.fixture
