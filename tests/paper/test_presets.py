@@ -90,7 +90,7 @@ GONE = {"symmetrize": "max", "self_weight": 1.0, "keep_dual": True, "within_clas
 
 def method_of(settings):
     """The method of a record; None where it has the earlier rule "auto", or an option that is gone."""
-    numbers = {name: value for name, value in settings["method"].items() if GONE.get(name) != value}
+    numbers = {name: value for name, value in settings["method"].items() if name not in GONE or GONE[name] != value}
     if "auto" in (numbers["mu"], numbers["lambda_tilde"]) or GONE.keys() & numbers.keys():
         return None
     numbers = {name: value for name, value in numbers.items() if name not in ("mu", "lambda_tilde") or value}
