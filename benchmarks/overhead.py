@@ -17,13 +17,20 @@ from digits import training_set
 from measure import arguments, medians, show
 from torch.nn import functional as F
 
-from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit, sweep
+from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit, strength, sweep
 from ldmnet.networks import cifar_net, initialize, mnist_net
 from ldmnet.paper.specs import CIFAR10, MNIST
 
 EPOCHS = 2  # between two updates
 LARGE = 20_000  # images: above, the hand-written loop is left out and approximate neighbours are tried
-KINDS: dict[str, dict[str, str]] = {"exact": {}, "running": {"features": "running"}, "auto": {"neighbors": "auto"}}
+KINDS: dict[str, dict[str, str]] = {
+    "exact": {},
+    "running": {"features": "running"},
+    "auto": {"neighbors": "auto"},
+    "default": {},  # no number named
+}
+# In so few epochs the pull would still wait: here it is whole from the second update on.
+strength.LEARNT, strength.START = math.inf, 1.0
 
 
 def hand_written(model, x, y, lr):
@@ -101,7 +108,8 @@ def measured(net: str, n: int, rounds: int) -> dict[str, object]:
         for kind, options in KINDS.items():
             if kind == "auto" and n <= LARGE:
                 continue  # classes this small are searched exactly
-            method = Method("ldmnet", mu=mu, lambda_tilde=lambda_tilde, **options)
+            numbers = {} if kind == "default" else {"mu": mu, "lambda_tilde": lambda_tilde}
+            method = Method("ldmnet", **numbers, **options)
             result = plain(fresh(), method=method, settings=longer)
             first, last = result.regularizer.log[0].seconds, result.regularizer.log[-1].seconds
             spent[f"{kind} train"].append(result.seconds["train"] * share)
@@ -131,6 +139,7 @@ def measured(net: str, n: int, rounds: int) -> dict[str, object]:
         "graph + solve + penalty": (median["exact graph"] + median["exact solve"] + penalty) / sgd,
         "all of training / plain": (median["exact train"] + outside["exact"]) / sgd,
         "the same, running features": (median["running train"] + outside["running"] - median["running sweep"]) / sgd,
+        "the same, by default": (median["default train"] + outside["default"] - median["default sweep"]) / sgd,
         **loops,
         "once at the start, s": median["exact start"],
     }

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 import torch
-from measure import arguments, seconds, show
+from measure import arguments, medians, seconds, show
 from points import class_points
 
 from ldmnet import PointIntegralSystem, self_tuned_weights
@@ -134,6 +134,22 @@ class Moving:
         return torch.cat([self._inputs, self.features], 1).numpy()
 
 
+def first_searches(n: int, rounds: int) -> list[dict[str, Any]]:
+    """A first search on the features alone, as without numbers, against FAISS's exact one; in turns."""
+    _, features, labels = class_points(n)
+    groups, found = Groups(labels), searches()
+    sorted_features = features[groups.order].contiguous()
+    works = {"ldmnet, exact": lambda: NeighborSearch(groups, K)(sorted_features)}
+    if "FAISS flat" in found:
+        works["FAISS flat"] = lambda: by_class(sorted_features.numpy(), groups, found["FAISS flat"])
+    taken = medians(works, rounds)
+    return [
+        {"n": n, "what": f"first search, features alone: {name}", "seconds": spent, "times": rounds}
+        | {"ldmnet is faster by": spent / taken["ldmnet, exact"]}
+        for name, spent in taken.items()
+    ]
+
+
 def measured(n: int, rounds: int, paper: bool, coupling: float) -> list[dict[str, Any]]:
     inputs, features, labels = class_points(n)
     groups = Groups(labels)
@@ -217,9 +233,12 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0], [7000, 54000], rounds=5)
     parser.add_argument("--paper", action="store_true", help="also time the paper's recipe, once")
     parser.add_argument("--coupling", type=float, default=10.0, help="mu / lambda_tilde")
+    parser.add_argument("--first", action="store_true", help="only a first search on the features alone")
     parser.add_argument("--plot", default=None, help="a picture to write")
     options = parser.parse_args()
-    rows = [row for n in options.n for row in measured(n, options.rounds, options.paper, options.coupling)]
+    rows = [row for n in options.n for row in first_searches(n, options.rounds)]
+    if not options.first:
+        rows = [row for n in options.n for row in measured(n, options.rounds, options.paper, options.coupling)] + rows
     if options.plot:
         draw(rows, options.plot)
     show("One update against the alternatives", rows, options.json)
