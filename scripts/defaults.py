@@ -20,9 +20,8 @@ def defaults_table(name: str) -> str:
     """One of the page's tables as Markdown."""
     path = FOLDER / f"{name}.jsonl"
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    return {"grid": _grid, "harm": _harm, "tables": _tables, "narrow": _narrow}[name](
-        records if name != "harm" else _read("grid")
-    )
+    kinds = {"grid": _grid, "harm": _harm, "tables": _tables, "narrow": _narrow, "running": _running}
+    return kinds[name](records if name != "harm" else _read("grid"))
 
 
 def _read(name: str) -> list[Record]:
@@ -125,3 +124,26 @@ def _narrow(records: list[Record]) -> str:
             row.append(f"{gain:+.2f}" if whole else "")
         rows.append(row)
     return _table(["table", *nets], rows)
+
+
+def _running(records: list[Record]) -> str:
+    found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for r in records:
+        found[r["cell"]][r["method"]].append(r)
+    rows = []
+    for cell, by_method in found.items():
+        means = [
+            [statistics.fmean(r[key] for r in by_method[m]) for m in ("none", "sweep", "running")]
+            for key in ("val_accuracy", "accuracy")
+        ]
+        rows.append([cell, *(f"{mean:.2f}" for mean in [*means[0], *means[1]])])
+    head = [
+        "training",
+        "without, val.",
+        "sweeps, val.",
+        "no sweeps, val.",
+        "without, test",
+        "sweeps, test",
+        "no sweeps, test",
+    ]
+    return _table(head, rows)
