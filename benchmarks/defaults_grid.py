@@ -21,7 +21,7 @@ from measure import record_missing
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ldmnet import ManifoldRegularizer, sweep
+from ldmnet import InputError, ManifoldRegularizer, sweep
 from ldmnet.data import load, subset_and_validation
 from ldmnet.networks import FeatureNet, initialize, mnist_net
 
@@ -108,10 +108,10 @@ def train(cell: dict[str, Any], method: str, *, epochs: int, seed: int) -> dict[
     draw, loss_mean = torch.Generator().manual_seed(seed), math.nan
     for epoch in range(epochs):
         if regularizer is not None and regularizer.due(epoch):
-            features = sweep(model, x, layer="features")
-            if not bool(torch.isfinite(features).all()):
+            try:
+                regularizer.step(sweep(model, x, layer="features"))
+            except InputError:  # features that are no numbers, or beyond 1e18: it has diverged
                 return {"accuracy": None, "train_loss": None}
-            regularizer.step(features)
         model.train()
         total = 0.0
         for index in torch.randperm(len(x), generator=draw).split(BATCH):
