@@ -21,8 +21,9 @@ from measure import record_missing
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ldmnet import InputError, ManifoldRegularizer, sweep
+from ldmnet import ManifoldRegularizer, sweep
 from ldmnet.data import load, subset_and_validation
+from ldmnet.errors import InputError
 from ldmnet.networks import FeatureNet, initialize, mnist_net
 
 METHODS = ("none", "control", "ldmnet")

@@ -54,7 +54,7 @@ for module in json.loads(sys.argv[2]):
     try:
         importlib.import_module(f"ldmnet.{module}")
         said[module] = "it was imported"
-    except ldmnet.MissingExtraError as error:
+    except ldmnet.errors.MissingExtraError as error:
         said[module] = str(error)
 print(json.dumps(said))
 """

@@ -149,3 +149,11 @@ def test_importing_the_package_pulls_in_nothing_optional():
 def test_every_public_name_is_there():
     assert all(hasattr(ldmnet, name) for name in ldmnet.__all__)
     assert len(set(ldmnet.__all__)) == len(ldmnet.__all__)
+
+
+def test_the_package_has_few_names_and_every_one_is_there():
+    import ldmnet
+
+    assert len(ldmnet.__all__) <= 16
+    assert all(hasattr(ldmnet, name) for name in ldmnet.__all__)
+    assert not [name for name in ldmnet.__all__ if name.endswith(("Error", "Warning"))]  # these are in ldmnet.errors

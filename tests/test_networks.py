@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from ldmnet import InputError
+from ldmnet.errors import InputError
 from ldmnet.networks import cifar_net, embedding_net, initialize, mlp, mnist_net, residual_net, set_dropout, vgg16
 
 

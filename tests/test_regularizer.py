@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from clouds import cloud, uneven_groups
-from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError
+from ldmnet import ManifoldRegularizer
+from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.graph.neighbors import AUTO_FROM
 from ldmnet.pim import grouped
 from reference import ReferenceLDMNet

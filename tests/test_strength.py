@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from clouds import cloud, uneven_groups
-from ldmnet import InputError, ManifoldRegularizer, NumericalWarning, StateError, knn
+from ldmnet import ManifoldRegularizer, knn
+from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.strength import COUPLING, FALL, REACH, RISE, STALLED, START, STRENGTH, UNDONE
 from reference import ReferenceLDMNet
 

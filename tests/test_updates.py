@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import ManifoldRegularizer, NumericalWarning
+from ldmnet import ManifoldRegularizer
+from ldmnet.errors import NumericalWarning
 from ldmnet.updates import SCALARS
 
 

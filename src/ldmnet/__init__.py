@@ -6,16 +6,7 @@ for all features at once; `ManifoldRegularizer` keeps the result and pulls the f
 `penalty`, with one dual variable a sample. `fit` runs the whole of it.
 """
 
-from ldmnet.errors import (
-    DataError,
-    DivergenceError,
-    InputError,
-    LDMNetError,
-    MissingExtraError,
-    NumericalWarning,
-    StateError,
-)
-from ldmnet.graph import Neighbors, heat_weights, knn, self_tuned_weights
+from ldmnet.graph import heat_weights, knn, self_tuned_weights
 from ldmnet.pim import PointIntegralSystem, Solution, Status, pcg
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.settings import ManifoldSettings
@@ -25,21 +16,13 @@ from ldmnet.updates import Update
 __version__ = "0.1.0"
 
 __all__ = [
-    "DataError",
-    "DivergenceError",
     "Fit",
     "IndexedDataset",
-    "InputError",
-    "LDMNetError",
     "ManifoldRegularizer",
     "ManifoldSettings",
     "Method",
-    "MissingExtraError",
-    "Neighbors",
-    "NumericalWarning",
     "PointIntegralSystem",
     "Solution",
-    "StateError",
     "Status",
     "TrainSettings",
     "Update",

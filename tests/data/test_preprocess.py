@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from ldmnet import InputError
 from ldmnet.data import Preprocess, fit_preprocess
+from ldmnet.errors import InputError
 
 KINDS = ("mean_image", "standard", "unit", "contrast", "local_contrast")
 

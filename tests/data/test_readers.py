@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ldmnet import DataError, InputError, MissingExtraError
 from ldmnet.data import (
     read_cifar_batch,
     read_csv,
@@ -26,6 +25,7 @@ from ldmnet.data import (
     read_svhn_mat,
 )
 from ldmnet.data.csvtables import read_table_like
+from ldmnet.errors import DataError, InputError, MissingExtraError
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 

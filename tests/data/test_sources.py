@@ -24,8 +24,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from ldmnet import DataError, InputError, MissingExtraError
 from ldmnet.data import load, sources
+from ldmnet.errors import DataError, InputError, MissingExtraError
 
 MNIST = tuple(sources.SOURCES["mnist"].files)
 CIFAR = tuple(sources.SOURCES["cifar10"].files)

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ldmnet import DataError, InputError
 from ldmnet.data import indices_hash, stratified, subset_and_validation
+from ldmnet.errors import DataError, InputError
 
 
 def says(text: str) -> str:

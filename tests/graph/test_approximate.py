@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import ldmnet.graph.approximate as module
-from ldmnet import InputError, ManifoldRegularizer, StateError
+from ldmnet import ManifoldRegularizer
+from ldmnet.errors import InputError, StateError
 from ldmnet.graph import neighbors
 from ldmnet.graph.approximate import ApproximateSearch
 from ldmnet.graph.candidates import squared_lengths

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from clouds import cloud, uneven_groups
-from ldmnet import InputError, knn
+from ldmnet import knn
+from ldmnet.errors import InputError
 from ldmnet.graph import neighbors as module
 from ldmnet.graph.groups import Groups
 from reference import distances, nearest

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from clouds import circle, cloud, sphere, uneven_groups
-from ldmnet import InputError, Neighbors, heat_weights, knn, self_tuned_weights
+from ldmnet import heat_weights, knn, self_tuned_weights
+from ldmnet.errors import InputError
+from ldmnet.graph import Neighbors
 from ldmnet.graph.weights import local_scale
 from reference import laplacian, weights
 

@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from clouds import cloud
-from ldmnet import IndexedDataset, InputError, StateError
+from ldmnet import IndexedDataset
+from ldmnet.errors import InputError, StateError
 from ldmnet.networks import initialize, mlp
 from ldmnet.strength import COUPLING
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ldmnet import InputError, Method, fit
-from ldmnet.errors import BadEndWarning
+from ldmnet import Method, fit
+from ldmnet.errors import BadEndWarning, InputError
 from ldmnet.networks import initialize, mlp
 from ldmnet.strength import COUPLING, STRENGTH
 

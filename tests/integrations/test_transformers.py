@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from clouds import cloud
-from ldmnet import InputError, StateError
+from ldmnet.errors import InputError, StateError
 from ldmnet.networks import initialize, mlp
 from ldmnet.strength import COUPLING
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import reference
 from clouds import cloud
-from ldmnet import InputError, ManifoldRegularizer, PointIntegralSystem, Status, knn, pcg, self_tuned_weights
+from ldmnet import ManifoldRegularizer, PointIntegralSystem, Status, knn, pcg, self_tuned_weights
+from ldmnet.errors import InputError
 from ldmnet.graph.groups import Groups
 from ldmnet.pim import grouped, solve_grouped
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import InputError, PointIntegralSystem, Status, knn, pcg, self_tuned_weights
+from ldmnet import PointIntegralSystem, Status, knn, pcg, self_tuned_weights
+from ldmnet.errors import InputError
 from ldmnet.pim import solve as module
 from reference import solve
 

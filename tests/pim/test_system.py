@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import InputError, PointIntegralSystem, knn, self_tuned_weights
+from ldmnet import PointIntegralSystem, knn, self_tuned_weights
+from ldmnet.errors import InputError
 from reference import laplacian, matrices
 
 MASSES = ("consistent", "lumped")

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from ldmnet import InputError, Method, TrainSettings, fit
+from ldmnet import Method, TrainSettings, fit
+from ldmnet.errors import InputError
 from ldmnet.networks import FeatureNet, initialize
 from ldmnet.training.augment import flip, shift
 

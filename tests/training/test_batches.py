@@ -19,7 +19,8 @@ from torch.utils.data import (
 )
 
 from clouds import cloud
-from ldmnet import IndexedDataset, InputError, sweep
+from ldmnet import IndexedDataset, sweep
+from ldmnet.errors import InputError
 from ldmnet.networks import initialize, mlp
 from ldmnet.training.batches import moved
 

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from clouds import cloud
-from ldmnet import Method, StateError, TrainSettings, fit
+from ldmnet import Method, TrainSettings, fit
+from ldmnet.errors import StateError
 from ldmnet.files import write_atomically
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.training import checkpoint as module

@@ -4,7 +4,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from clouds import cloud
-from ldmnet import InputError, Method, TrainSettings, fit, sweep
+from ldmnet import Method, TrainSettings, fit, sweep
+from ldmnet.errors import InputError
 from ldmnet.networks import initialize, mlp, set_dropout
 from ldmnet.training import FeatureTap, evaluate
 

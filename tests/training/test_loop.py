@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from clouds import cloud
-from ldmnet import DivergenceError, InputError, ManifoldRegularizer, Method, TrainSettings, fit
-from ldmnet.errors import BadEndWarning
+from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit
+from ldmnet.errors import BadEndWarning, DivergenceError, InputError
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.seeds import generator
 from reference import ReferenceLDMNet

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from clouds import cloud
-from ldmnet import InputError, ManifoldRegularizer, ManifoldSettings, Method, TrainSettings, fit
+from ldmnet import ManifoldRegularizer, ManifoldSettings, Method, TrainSettings, fit
+from ldmnet.errors import InputError
 from ldmnet.networks import mlp, set_dropout
 from ldmnet.training.methods import METHODS
 

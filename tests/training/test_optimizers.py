@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from clouds import cloud
-from ldmnet import InputError, Method, StateError, TrainSettings, fit
+from ldmnet import Method, TrainSettings, fit
+from ldmnet.errors import InputError, StateError
 from ldmnet.networks import initialize, mlp
 from ldmnet.seeds import generator
 from ldmnet.training.checkpoint import read_checkpoint, save_checkpoint

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from clouds import cloud
-from ldmnet import InputError, Method, TrainSettings, fit
+from ldmnet import Method, TrainSettings, fit
+from ldmnet.errors import InputError
 from ldmnet.networks import FeatureNet, initialize
 from ldmnet.training.features import evaluate
 from ldmnet.training.history import Epoch, best_epoch

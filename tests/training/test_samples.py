@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from clouds import cloud
-from ldmnet import IndexedDataset, InputError, Method, StateError, TrainSettings, fit
+from ldmnet import IndexedDataset, Method, TrainSettings, fit
+from ldmnet.errors import InputError, StateError
 from ldmnet.networks import initialize, mlp
 from ldmnet.training.samples import loss_weights
 
