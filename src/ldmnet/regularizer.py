@@ -156,7 +156,6 @@ class ManifoldRegularizer:
         """Whether the next `step` must be given features."""
         return self._seen is None or not self._seen.complete
 
-    @torch.no_grad()
     def step(self, features: Tensor | None = None) -> Update:
         """One outer iteration of Algorithm 1: dual step, graph, alpha.
 
@@ -168,9 +167,10 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         started = time.perf_counter()
-        f = self._remembered() if features is None else self._sorted(features)
-        with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
-            update = self._step(f)
+        with torch.inference_mode(False), torch.no_grad():  # what is kept must serve training, wherever this is called
+            f = self._remembered() if features is None else self._sorted(features)
+            with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
+                update = self._step(f)
         update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
         return update
 
