@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ldmnet.errors import InputError
 from ldmnet.graph.groups import UNLABELLED
-from ldmnet.training.batches import IndexedDataset
+from ldmnet.training.batches import begins_with_index
 from ldmnet.training.features import evaluating, sweep
 
 Data = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
@@ -55,14 +55,16 @@ def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = Fals
 def _pairs(data: Dataset[Any] | DataLoader[Any], name: str) -> tuple[Any, Any]:
     """A data set's inputs and labels, read once; a loader gives its data set, in the data set's order."""
     dataset: Any = data.dataset if isinstance(data, DataLoader) else data
-    dataset = dataset.dataset if isinstance(dataset, IndexedDataset) else dataset
+    indexed = begins_with_index(dataset)
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise InputError(f"{name}: a data set must have a length and samples by number, got {_described(dataset)}.")
     samples = [dataset[i] for i in range(len(dataset))]
+    if indexed:
+        samples = [sample[1:] for sample in samples]
     for i, sample in enumerate(samples):
         if not isinstance(sample, tuple | list) or len(sample) < 2:
             raise InputError(f"{name}: a data set must give pairs (x, y), but its sample {i} is {_described(sample)}.")
-        if len(sample) > 2 and isinstance(sample[0], int) and sample[0] == i:  # (index, x, y)
+        if not indexed and len(sample) > 2 and isinstance(sample[0], int) and sample[0] == i:  # (index, x, y)
             samples[i] = sample[1:]
     if not samples:
         raise InputError(f"{name}: the data set has no samples.")
