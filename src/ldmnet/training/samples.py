@@ -20,6 +20,7 @@ from ldmnet.training.features import evaluating, sweep
 
 Data = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
 ClassWeight = Tensor | Literal["balanced"]
+ELSEWHERE = "trains in a loop of your own, with ManifoldRegularizer (docs/recipes.md)."  # what fit does not do
 
 
 def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = False) -> tuple[Tensor, Tensor]:
@@ -38,9 +39,12 @@ def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = Fals
     if x.ndim < 2 or len(x) == 0:
         raise InputError(f"{name}: inputs must have shape (n, ...) with n at least 1, got {tuple(x.shape)}.")
     if not x.is_floating_point():
-        raise InputError(f"{name}: inputs must be floating point, got {x.dtype}. Convert with .float().")
+        also = "" if x.dtype == torch.uint8 else f" A network that takes whole numbers, as tokens, {ELSEWHERE}"
+        raise InputError(f"{name}: inputs must be floating point, got {x.dtype}. Convert with .float().{also}")
     if y.shape != (len(x),):
-        raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.")
+        several = y.ndim == 2 and len(y) == len(x) and y.shape[1] > 1
+        also = f" fit takes one label per sample; with several, a network {ELSEWHERE}" if several else ""
+        raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.{also}")
     if not torch.isfinite(x).all():
         raise InputError(f"{name}: inputs has NaN or infinite values.")
     lowest = int(y.min())
@@ -88,7 +92,8 @@ def _labels(given: Any, name: str) -> Tensor:
             )
     y = _tensor(given, f"{name}: labels")
     if y.is_complex() or y.dtype == torch.bool or (y.is_floating_point() and not bool((y == y.round()).all())):
-        raise InputError(f"{name}: labels must be integers, got {y.dtype}.")
+        also = f" fit trains classifiers; for regression a network {ELSEWHERE}" if y.is_floating_point() else ""
+        raise InputError(f"{name}: labels must be integers, got {y.dtype}.{also}")
     return y.to(torch.int64)
 
 
