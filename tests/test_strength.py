@@ -539,6 +539,7 @@ def test_samples_that_are_left_out_or_seen_more_often_are_told_once():
             regularizer.step(f)
         assert len(caught) == 1
         assert words in str(caught[0].message)
+        assert "a weighted sampler that is harmless" in str(caught[0].message)
         regularizer.penalty(f[index], index)
         regularizer.step(f)  # a warning would be an error
 
