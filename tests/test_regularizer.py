@@ -700,3 +700,27 @@ def test_an_index_of_any_whole_numbers(kind):
     regularizer.step(features)
     index = torch.tensor([3, 1, 20])
     assert regularizer.penalty(features[index], index.to(kind)) == regularizer.penalty(features[index], index)
+
+
+@pytest.mark.parametrize("numbers", [{}, {"mu": 0.5, "lambda_tilde": 1.0}], ids=["ours", "paper"])
+def test_a_step_in_inference_mode_serves_training(numbers):
+    f, labels = cloud(40, 5), torch.arange(40) % 3
+    plain, inference = (ManifoldRegularizer(cloud(40, 6), labels, **SMALL, **numbers) for _ in range(2))
+    for _ in range(2):
+        plain.step(f)
+        with torch.inference_mode():
+            inference.step(f * 1)
+        for regularizer in (plain, inference):
+            seen = (f + 1).requires_grad_()
+            regularizer.penalty(seen, torch.arange(40)).backward()
+    assert torch.equal(inference.target, plain.target)
+    assert inference.state_dict()["pull"] == plain.state_dict()["pull"]
+
+
+def test_a_warning_names_the_line_that_called_step():
+    regularizer = made()
+    regularizer.step(cloud(40, 5))
+    regularizer.penalty(cloud(40, 5)[:8], torch.arange(8))
+    with pytest.warns(NumericalWarning, match="saw some samples") as told:
+        regularizer.step(cloud(40, 5))
+    assert told[0].filename == __file__

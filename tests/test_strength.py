@@ -11,7 +11,7 @@ import torch
 from clouds import cloud, uneven_groups
 from ldmnet import ManifoldRegularizer, knn
 from ldmnet.errors import InputError, NumericalWarning, StateError
-from ldmnet.strength import COUPLING, FALL, REACH, RISE, STALLED, START, STRENGTH, UNDONE
+from ldmnet.strength import COUPLING, FALL, LONG, REACH, RISE, STALLED, START, STRENGTH, UNDONE
 from reference import ReferenceLDMNet
 
 N = 60
@@ -160,7 +160,7 @@ def test_features_that_are_all_or_mostly_the_same(alike):
     regularizer = whole(made(), cloud(N, 4)) if alike < 1 else made()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(20 if alike == 1 else 5):  # features that never follow: Z grows until the brake warns
+        for _ in range(LONG - 1 if alike == 1 else 5):  # longer is told: no pull, or Z that grows until the brake
             regularizer.step(f)
             penalties, gradient = epoch(regularizer, f)
             assert regularizer.target.isfinite().all()
@@ -540,6 +540,7 @@ def test_samples_that_are_left_out_or_seen_more_often_are_told_once():
             regularizer.step(f)
         assert len(caught) == 1
         assert words in str(caught[0].message)
+        assert "a weighted sampler that is harmless" in str(caught[0].message)
         regularizer.penalty(f[index], index)
         regularizer.step(f)  # a warning would be an error
 
@@ -627,3 +628,33 @@ def test_a_state_of_other_labels_is_refused():
     for groups in (SOME, None, LABELS.flip(0)):
         with pytest.raises(StateError, match="another data set"):
             made(groups).load_state_dict(saved.state_dict())
+
+
+def test_a_pull_that_does_not_begin_is_told_once_and_says_why():
+    regularizer, f = made(), cloud(N, 5)
+    for _ in range(LONG - 1):
+        regularizer.step(f)
+        epoch(regularizer, f)
+    share = f"{regularizer._pull.untrained:.3g}"
+    words = f"has fallen by 15 %: it was {share} at the first update and {share} at its lowest"
+    with pytest.warns(UserWarning, match=words):
+        regularizer.step(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(LONG):
+            epoch(regularizer, f)
+            regularizer.step(f)
+
+
+def test_what_the_pull_waits_for():
+    regularizer, without = made(), made(groups=None)
+    assert regularizer.waiting == ""
+    for f in course(3):
+        regularizer.step(f)
+        without.step(f)
+    assert "penalty() must be called" in regularizer.waiting
+    assert "features move by more than 0.7 of their spread" in without.waiting
+    for f in course(3):
+        epoch(regularizer, f)
+        regularizer.step(f)
+    assert regularizer.waiting == ""

@@ -95,7 +95,7 @@ def table(tmp_path):
 def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
     run = tmp_path / "run"
     shown = done("train", photos, "--size", 10, "--test-share", 0.25, "--output", run, *QUICK).stdout.splitlines()
-    assert re.match(r"trained mlp on 27 samples of 3 classes, strength 0\.\d+, mu \S+, lambda_tilde \S+: ", shown[0])
+    assert re.match(r"trained mlp on 27 samples of 3 classes, strength 0(\.\d+)?, mu \S+, lambda_tilde \S+: ", shown[0])
     assert shown[1] == "test accuracy 100.00 % of 9 samples held out"
     assert shown[2] == f"the run is in {run}"
 

@@ -36,7 +36,7 @@ from ldmnet.pim.system import PointIntegralSystem
 from ldmnet.saved import checked_rows, checked_target, entries_of
 from ldmnet.seen import Seen
 from ldmnet.settings import ManifoldSettings
-from ldmnet.strength import Pull, check_pull
+from ldmnet.strength import LONG, Pull, check_pull
 from ldmnet.updates import Update, describe
 
 T = TypeVar("T")
@@ -147,6 +147,11 @@ class ManifoldRegularizer:
         """(n, d_feat): the solution of eq. (19), the perturbed coordinate functions at the points."""
         return self.target - self.Z
 
+    @property
+    def waiting(self) -> str:
+        """Why the pull has not begun, in words; nothing once it has."""
+        return self._pull.waiting
+
     def due(self, epoch: int) -> bool:
         """Whether `step` belongs before this epoch, counted from zero."""
         return epoch % self.epochs_per_update == 0
@@ -156,7 +161,6 @@ class ManifoldRegularizer:
         """Whether the next `step` must be given features."""
         return self._seen is None or not self._seen.complete
 
-    @torch.no_grad()
     def step(self, features: Tensor | None = None) -> Update:
         """One outer iteration of Algorithm 1: dual step, graph, alpha.
 
@@ -168,9 +172,10 @@ class ManifoldRegularizer:
             The update's log entry, also appended to `log`.
         """
         started = time.perf_counter()
-        f = self._remembered() if features is None else self._sorted(features)
-        with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
-            update = self._step(f)
+        with torch.inference_mode(False), torch.no_grad():  # what is kept must serve training, wherever this is called
+            f = self._remembered() if features is None else self._sorted(features)
+            with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
+                update = self._step(f)
         update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
         return update
 
@@ -322,19 +327,15 @@ class ManifoldRegularizer:
         return self._groups.gather(f.to(self._groups.order.device))
 
     def _report(self, solution: Solution, seen: Seen | None) -> None:
-        """Warn once about each status that is not CONVERGED, about the brake, and about samples left out."""
+        """Warn once about each status that is not CONVERGED, the brake, a pull that waits, and samples left out."""
+        told = {"brake": self._pull.braked, "waiting": self.waiting if len(self.log) == LONG else ""}
         if solution.status is not Status.CONVERGED:
-            words = f"the alpha update {solution.told()}. Shown once; every update is in the log."
-            self._warn(solution.status.name, words)
-        if self._pull.braked:
-            self._warn("brake", self._pull.braked)
-        if seen is not None and "visits" not in self._warned and (words := seen.left_out()):
-            self._warn("visits", words)
-
-    def _warn(self, kind: str, words: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(words, NumericalWarning, stacklevel=5)
+            told[solution.status.name] = f"the alpha update {solution.told()}. Shown once; every update is in the log."
+        told["visits"] = "" if seen is None or "visits" in self._warned else seen.left_out()
+        for kind, words in told.items():
+            if words and kind not in self._warned:
+                self._warned.add(kind)
+                warnings.warn(words, UserWarning if kind == "waiting" else NumericalWarning, stacklevel=4)
 
     def _fingerprint(self, n: int | None = None) -> str | None:
         """Which data the state is of; n counts the samples where nothing else tells yet."""

@@ -58,6 +58,7 @@ class Seen:
             return ""
         return (
             f"since the last step penalty() saw some samples {high} times and others {low} times "
-            f"({int((self.visits == 0).sum())} of {len(self.visits)} never). Is drop_last=True, or does index count "
-            "another data set (write IndexedDataset(Subset(...)), not Subset(IndexedDataset(...)))? Shown once."
+            f"({int((self.visits == 0).sum())} of {len(self.visits)} never). With drop_last=True or a weighted sampler "
+            "that is harmless. Otherwise index may count another data set: write "
+            "IndexedDataset(Subset(...)), not Subset(IndexedDataset(...)). Shown once."
         )

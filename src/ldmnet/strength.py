@@ -40,6 +40,7 @@ FORGET = 0.9  # of the widest spread, per update
 SMALLER = 1.1  # the widest spread over this one: above, features that shrink may be losing their classes
 SHRINKING = 2.0  # the same: above, the level does not rise
 SHRUNK, COLLAPSED = 4.0, 16.0  # the same: above, it falls, while it is below one and once it is one
+LONG = 15  # updates: a pull that has not begun by then is told
 RUNAWAY = 50.0  # |f - target|^2 over s2, mean over the batches of an update: above, the level falls
 
 
@@ -85,6 +86,27 @@ class Pull:
     def current(self) -> float | None:
         """The strength in force; None for the paper's numbers."""
         return None if self.absolute else self.strength * self.level
+
+    @property
+    def waiting(self) -> str:
+        """Why the pull has not begun, in words; nothing once it has."""
+        if self.absolute or self.level > 0 or not self.updates:
+            return ""
+        if self.lowest < LEARNT * self.untrained:
+            return "the regulariser was not in force: penalty() must be called, and added to the loss, between updates."
+        if self.untrained > 0:
+            until = (
+                f"the share of the features' variance within classes has fallen by {100 * (1 - LEARNT):.0f} %: it was "
+                f"{self.untrained:.3g} at the first update and {self.lowest:.3g} at its lowest"
+            )
+        else:
+            until = f"features move by more than {math.sqrt(MOVED):.1g} of their spread from one update to the next"
+        return (
+            f"the regulariser was not in force: in {self.updates} update{'s' * (self.updates > 1)} its pull waited "
+            f"until {until}. So far this is training without a regulariser. Train longer, or with a higher learning "
+            "rate. A network that knew its classes before the first update needs the regulariser's state from then, or "
+            "mu and lambda_tilde."
+        )
 
     @property
     def smooths(self) -> bool:

@@ -341,3 +341,10 @@ def test_a_model_of_tokens_needs_no_number():
     assert log[-1].energy != 1  # and the graph takes part
     assert log[-1].lambda_tilde == pytest.approx(log[-1].mu / COUPLING)
     assert (module(tokens).argmax(1) == y).all()
+
+
+def test_a_training_too_short_for_the_pull_is_told():
+    trainer = Trainer(max_epochs=1, callbacks=[ManifoldCallback(layer="net.features")], logger=False, accelerator="cpu",
+                      enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False)  # fmt: skip
+    with pytest.warns(UserWarning, match=r"^the regulariser was not in force: in 1 update its pull"):
+        trainer.fit(Module(), loader(10))

@@ -295,3 +295,11 @@ def test_arrays_that_cannot_be_written_are_read_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.array_equal(fitted.predict_proba(x), wanted)
+
+
+def test_a_module_in_double_precision_predicts_too(wine):
+    X, y = wine[:2]
+    torch.manual_seed(0)
+    model = small(module=mlp(X.shape[1], 3).double(), epochs=2).fit(X, y)
+    assert model.predict_proba(X).shape == (len(X), 3)
+    assert model.transform(X).dtype == np.float64

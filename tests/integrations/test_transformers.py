@@ -262,3 +262,9 @@ def test_a_model_of_tokens_needs_no_number(tmp_path):
     assert log[-1].lambda_tilde == pytest.approx(log[-1].mu / COUPLING)
     model.eval()
     assert (model(input_ids=tokens).logits.argmax(1) == y).all()
+
+
+def test_a_training_too_short_for_the_pull_is_told(tmp_path):
+    trained = trainer(tmp_path, settings={"strength": 0.3}, num_train_epochs=1)
+    with pytest.warns(UserWarning, match=r"^the regulariser was not in force: in 1 update its pull"):
+        trained.train()

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from ldmnet import IndexedDataset, Method, TrainSettings, fit
+from ldmnet import IndexedDataset, Method, TrainSettings, fit, sweep
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.networks import mlp
 from ldmnet.training.checkpoint import load_weights, save_weights
@@ -239,3 +239,13 @@ def test_an_epoch_in_half_precision_is_counted_in_full():
 def test_a_penalty_under_the_name_none_is_refused(says):
     with says(InputError):
         Method("none", mu=0.01, lambda_tilde=0.05)
+
+
+def test_a_compiled_network_trains_as_it_does_uncompiled():
+    plain, compiled = net(), torch.compile(net(), backend="eager")
+    for model in (plain, compiled):
+        model(X[:20])  # compiles: hooks that are added later do not run
+        fit(model, (X, Y), method=DEFAULT, settings=SETTINGS, progress=False)
+    features = sweep(compiled, X, layer="features")
+    assert torch.equal(features, sweep(plain, X, layer="features"))
+    assert not torch.equal(features, sweep(net(), X, layer="features"))

@@ -411,6 +411,8 @@ NAN_X[3, 2] = float("nan")
         ((X, Y[:, None]), "data: there are 40 inputs but labels has shape (40, 1)."),
         ((NAN_X, Y), "data: inputs has NaN or infinite values."),
         ((X, Y - 2), "data: labels must be 0 or above, or -1 for a sample without a label, got -2."),
+        ((X.long(), Y), "data: inputs must be floating point, got torch.int64."),
+        ((X, torch.eye(3)[Y]), "data: there are 40 inputs but labels has shape (40, 3)."),
     ],
 )
 def test_data_that_cannot_be_used(train, words, says):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from clouds import cloud
 from ldmnet import IndexedDataset, Method, TrainSettings, fit
@@ -171,13 +171,24 @@ class Pictures(Dataset):
         DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True),
         DataLoader(IndexedDataset(TensorDataset(X, Y))),
         IndexedDataset(TensorDataset(X, Y)),
+        Subset(IndexedDataset(TensorDataset(X.flip(0), Y.flip(0))), range(len(X) - 1, -1, -1)),
         [(i, X[i], Y[i]) for i in range(N)],
         Pictures(),
         (X.numpy(), Y.numpy().astype(np.uint16)),
         (X.numpy()[::-1][::-1], Y.double()),
         (X.tolist(), Y.tolist()),
     ],
-    ids=["loader", "indexed loader", "indexed", "triples", "more", "arrays", "views and floats", "lists"],
+    ids=[
+        "loader",
+        "indexed loader",
+        "indexed",
+        "part of indexed",
+        "triples",
+        "more",
+        "arrays",
+        "views and floats",
+        "lists",
+    ],
 )
 def test_the_same_samples_in_other_clothes(data):
     if isinstance(data, list):

@@ -22,6 +22,7 @@ from ldmnet.errors import InputError, missing_extra
 from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import InOrder, run_on
+from ldmnet.training.divergence import tell_unused
 from ldmnet.training.features import FeatureTap, named_layer, sweep
 
 try:
@@ -127,6 +128,10 @@ class ManifoldCallback(Callback):
         data = _loader(trainer) if self.inputs is None else self.inputs
         with precision.forward_context():
             return sweep(pl_module, data, layer=self.layer, forward=forward)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell if the pull never began."""
+        tell_unused(self.regularizer)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its own `training_step` back."""

@@ -29,6 +29,7 @@ from ldmnet.training.loop import fit
 from ldmnet.training.methods import Method
 from ldmnet.training.optimizers import Factory as OptimizerFactory
 from ldmnet.training.optimizers import Schedule
+from ldmnet.training.samples import first_weight
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 from ldmnet.training.standardize import Standardize
 
@@ -209,10 +210,11 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         return self._inputs(samples)
 
     def _inputs(self, samples: NDArray[np.float64]) -> Tensor:
-        """Standardised, in single precision, where the network is; one grey image gets its channel."""
+        """Standardised, in the precision of the network and where it is; one grey image gets its channel."""
         x = torch.tensor(samples)  # a copy: the array may be read-only
         inputs = x.float() if self._standardize is None else self._standardize(x)
-        return inputs.to(self.device).reshape(len(inputs), *self._net_shape())
+        weight = first_weight(self.module_)
+        return inputs.to(weight.device, weight.dtype).reshape(len(inputs), *self._net_shape())
 
     def _net_shape(self) -> tuple[int, ...]:
         """A sample's shape as the network sees it: a grey image gets its channel."""

@@ -19,6 +19,7 @@ from ldmnet.errors import InputError, StateError, missing_extra
 from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import INDEX
+from ldmnet.training.divergence import tell_unused
 from ldmnet.training.features import FeatureTap, named_layer, sweep
 
 try:
@@ -85,7 +86,9 @@ class ManifoldMixin:
             if not path.exists():
                 raise StateError(f"{path} is missing: the checkpoint was not written by a ManifoldTrainer.")
             self.regularizer.load_state_dict(torch.load(path, weights_only=True, map_location=self.args.device))
-        return super().train(resume_from_checkpoint, **options)  # type: ignore[misc]
+        trained = super().train(resume_from_checkpoint, **options)  # type: ignore[misc]
+        tell_unused(self.regularizer)
+        return trained
 
     def compute_loss(self: Any, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
         """The Trainer's loss, plus the penalty when training."""

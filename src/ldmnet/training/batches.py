@@ -59,7 +59,7 @@ class InOrder:
             self._tensor = data
         elif self._n:
             self._loader = _sequential(data, batch_size)
-        self.indexed = _begins_with_index(dataset)
+        self.indexed = begins_with_index(dataset)
 
     def __len__(self) -> int:
         return self._n
@@ -158,11 +158,12 @@ def _sequential(data: Any, batch_size: int) -> DataLoader[Any]:
     )
 
 
-def _begins_with_index(dataset: Any) -> bool:
+def begins_with_index(dataset: Any) -> bool:
+    """Whether the samples of a data set, or of the one that it is a part of, come from an `IndexedDataset`."""
     if isinstance(dataset, Subset):
-        return _begins_with_index(dataset.dataset)
+        return begins_with_index(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
-        return any(map(_begins_with_index, dataset.datasets))
+        return any(map(begins_with_index, dataset.datasets))
     return isinstance(dataset, IndexedDataset)
 
 

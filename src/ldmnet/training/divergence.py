@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ldmnet.errors import BadEndWarning, DivergenceError
 from ldmnet.regularizer import ManifoldRegularizer
+from ldmnet.strength import LONG
 from ldmnet.training.state import Run
 
 NEAR_CHANCE = 0.75  # of the loss by guessing: a rare class may be learnt and yet never be the most probable
@@ -57,11 +58,6 @@ def tell_bad_end(logits: Tensor, labels: Tensor, loss: float) -> None:
 
 
 def tell_unused(regularizer: ManifoldRegularizer | None) -> None:
-    """Warn if the pull had not begun when training ended: the result is that of training without a regulariser."""
-    if regularizer is not None and regularizer.log and regularizer.log[-1].strength == 0:
-        warnings.warn(
-            f"the regulariser was not in force: in {len(regularizer.log)} updates the features stayed near those of an "
-            "untrained network, and until they leave it its pull waits. Train longer, or with a higher learning rate.",
-            UserWarning,
-            stacklevel=4,
-        )
+    """Warn if the pull had not begun when training ended, unless the regulariser did: after LONG updates it does."""
+    if regularizer is not None and len(regularizer.log) < LONG and regularizer.waiting:
+        warnings.warn(regularizer.waiting, UserWarning, stacklevel=4)

@@ -36,7 +36,7 @@ class FeatureTap:
     """
 
     def __init__(self, model: nn.Module, layer: Layer) -> None:
-        self._model = model
+        self._model = uncompiled(model)
         self._modules = {name: named_layer(model, name) for name in layer_names(layer)}
         self._seen: dict[str, Tensor] = {}
 
@@ -63,7 +63,10 @@ class FeatureTap:
         """The layer's output in the pass since the last call, flattened to (b, d_feat)."""
         for name in self._modules:
             if name not in self._seen:
-                raise InputError(f"the layer {name!r} did not run in the model's forward pass.")
+                raise InputError(
+                    f"the layer {name!r} did not run in the model's forward pass, or ran compiled (torch.compile), "
+                    "where its output cannot be read: train the model uncompiled."
+                )
         parts = [self._seen[name].flatten(1) for name in self._modules]
         self._seen.clear()
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
@@ -90,12 +93,18 @@ def layer_names(layer: Layer) -> list[str]:
     return names
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The module that `torch.compile` was given, with the same weights: in a compiled one no layer can be read."""
+    return getattr(model, "_orig_mod", model)
+
+
 def named_layer(model: nn.Module, layer: str) -> nn.Module:
     """The submodule of that name, or a sentence that lists the names there are."""
-    modules: dict[str, nn.Module] = dict(model.named_modules())
+    modules: dict[str, nn.Module] = dict(uncompiled(model).named_modules())
     if layer not in modules or layer == "":
         names = ", ".join(name for name in modules if name)
-        raise InputError(f"the model has no layer {layer!r}. Its layers: {names or 'none'}.")
+        remedy = " Choose the one that gives the features as `layer`." if names else ""
+        raise InputError(f"the model has no layer {layer!r}. Its layers: {names or 'none'}.{remedy}")
     return modules[layer]
 
 
@@ -132,6 +141,7 @@ def sweep(
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got a {type(model).__name__}.")
+    model = model if layer is None else uncompiled(model)
     samples, tap = InOrder(data, batch_size), None if layer is None else FeatureTap(model, layer)
     place = next(chain(model.parameters(), model.buffers()), None)
     out: Tensor | None = None

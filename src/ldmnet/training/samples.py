@@ -15,11 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from ldmnet.errors import InputError
 from ldmnet.graph.groups import UNLABELLED
-from ldmnet.training.batches import IndexedDataset
+from ldmnet.training.batches import begins_with_index
 from ldmnet.training.features import evaluating, sweep
 
 Data = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
 ClassWeight = Tensor | Literal["balanced"]
+ELSEWHERE = "trains in a loop of your own, with ManifoldRegularizer (docs/recipes.md)."  # what fit does not do
 
 
 def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = False) -> tuple[Tensor, Tensor]:
@@ -38,9 +39,12 @@ def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = Fals
     if x.ndim < 2 or len(x) == 0:
         raise InputError(f"{name}: inputs must have shape (n, ...) with n at least 1, got {tuple(x.shape)}.")
     if not x.is_floating_point():
-        raise InputError(f"{name}: inputs must be floating point, got {x.dtype}. Convert with .float().")
+        also = "" if x.dtype == torch.uint8 else f" A network that takes whole numbers, as tokens, {ELSEWHERE}"
+        raise InputError(f"{name}: inputs must be floating point, got {x.dtype}. Convert with .float().{also}")
     if y.shape != (len(x),):
-        raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.")
+        several = y.ndim == 2 and len(y) == len(x) and y.shape[1] > 1
+        also = f" fit takes one label per sample; with several, a network {ELSEWHERE}" if several else ""
+        raise InputError(f"{name}: there are {len(x)} inputs but labels has shape {tuple(y.shape)}.{also}")
     if not torch.isfinite(x).all():
         raise InputError(f"{name}: inputs has NaN or infinite values.")
     lowest = int(y.min())
@@ -55,14 +59,16 @@ def as_tensors(data: Data, name: str, weight: Tensor, *, unlabelled: bool = Fals
 def _pairs(data: Dataset[Any] | DataLoader[Any], name: str) -> tuple[Any, Any]:
     """A data set's inputs and labels, read once; a loader gives its data set, in the data set's order."""
     dataset: Any = data.dataset if isinstance(data, DataLoader) else data
-    dataset = dataset.dataset if isinstance(dataset, IndexedDataset) else dataset
+    indexed = begins_with_index(dataset)
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise InputError(f"{name}: a data set must have a length and samples by number, got {_described(dataset)}.")
     samples = [dataset[i] for i in range(len(dataset))]
+    if indexed:
+        samples = [sample[1:] for sample in samples]
     for i, sample in enumerate(samples):
         if not isinstance(sample, tuple | list) or len(sample) < 2:
             raise InputError(f"{name}: a data set must give pairs (x, y), but its sample {i} is {_described(sample)}.")
-        if len(sample) > 2 and isinstance(sample[0], int) and sample[0] == i:  # (index, x, y)
+        if not indexed and len(sample) > 2 and isinstance(sample[0], int) and sample[0] == i:  # (index, x, y)
             samples[i] = sample[1:]
     if not samples:
         raise InputError(f"{name}: the data set has no samples.")
@@ -86,7 +92,8 @@ def _labels(given: Any, name: str) -> Tensor:
             )
     y = _tensor(given, f"{name}: labels")
     if y.is_complex() or y.dtype == torch.bool or (y.is_floating_point() and not bool((y == y.round()).all())):
-        raise InputError(f"{name}: labels must be integers, got {y.dtype}.")
+        also = f" fit trains classifiers; for regression a network {ELSEWHERE}" if y.is_floating_point() else ""
+        raise InputError(f"{name}: labels must be integers, got {y.dtype}.{also}")
     return y.to(torch.int64)
 
 
