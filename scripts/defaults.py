@@ -59,7 +59,7 @@ def _grid(records: list[Record]) -> str:
         trained = [f for f in some if _trains(f)]
         if not trained:
             continue
-        gains = [_gain(f, "ldmnet") for f in trained]
+        gains, control = ([_gain(f, m) for f in trained if f[m]["accuracy"] is not None] for m in ("ldmnet", "control"))
         lost = sum(f["ldmnet"]["accuracy"] is None for f in some if f["none"]["accuracy"] is not None)
         saved = sum(f["ldmnet"]["accuracy"] is not None for f in some if f["none"]["accuracy"] is None)
         rows.append(
@@ -67,10 +67,10 @@ def _grid(records: list[Record]) -> str:
                 "all" if net is None else f"{net}, {optimizer}",
                 str(len(some)),
                 str(len(trained)),
-                f"{statistics.fmean(_gain(f, 'control') for f in trained):+.2f}",
+                f"{statistics.fmean(control):+.2f}",
                 f"**{statistics.fmean(gains):+.2f}**",
                 f"{min(gains):+.2f}",
-                f"{100 * sum(g >= HARM for g in gains) / len(gains):.0f} %",
+                f"{100 * sum(g >= HARM for g in gains) / len(trained):.0f} %",
                 str(lost),
                 str(saved),
             ]

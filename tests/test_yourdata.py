@@ -88,6 +88,19 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.parametrize("command", [["predict"], ["embed", "--output", "features.csv"]])
+def test_values_that_leave_float32_on_the_way_are_refused(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).normal(size=(60, 4)) + np.arange(60)[:, None] % 3
+    rows = [",".join([*(f"{v:.4f}" for v in row), "xyz"[i % 3]]) for i, row in enumerate(values)]
+    Path("table.csv").write_text("\n".join(["a,b,c,d,label", *rows]) + "\n")
+    done("train", "table.csv", *QUICK, "--output", "run")
+    Path("far.csv").write_text("a,b,c,d\n1,2,3,4\n3.4e38,-3e38,1e38,2e38\n")
+    said = refused(command[0], "run", "far.csv", *command[1:])
+    assert said.startswith("sample 2, and 0 others of 2: the network's numbers leave float32")
+    assert not Path("features.csv").exists()
+
+
 # ---- the way through
 
 
