@@ -109,6 +109,7 @@ def test_a_cut_run_goes_on_and_ends_as_if_it_had_not_been_cut(small_mnist, tmp_p
     assert not list((tmp_path / "cut").rglob("*.pt"))
 
 
+@pytest.mark.slow
 def test_a_sweep_appends_records_once_and_skips_them_after(where):
     runs = [run_of(seed=seed) for seed in (0, 1)]
     records = swept(runs, replace(where, jobs=2))
@@ -117,6 +118,7 @@ def test_a_sweep_appends_records_once_and_skips_them_after(where):
     assert len((where.results / "mnist.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_without_a_file_that_is_asked_for_is_run_again_and_its_record_stays(where):
     run = run_of()
     records = swept([run], where)
@@ -130,6 +132,7 @@ def test_a_run_without_a_file_that_is_asked_for_is_run_again_and_its_record_stay
     assert len((where.results / "mnist.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_runs_of_the_same_settings_are_made_once(where):
     run = run_of()
     first, again, second = swept([run, run, replace(run, row="twin")], replace(where, jobs=2))
@@ -178,6 +181,7 @@ def test_what_cannot_be_run_leaves_no_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_make_every_run_once(where, tmp_path):
     (tmp_path / "sweep.py").write_text(SHARED_SWEEP)
     command = [sys.executable, tmp_path / "sweep.py", where.data_dir, tmp_path]
@@ -263,6 +267,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="asks ps for the process")
 def test_the_processes_of_a_killed_sweep_end_too(tmp_path):
     (tmp_path / "endless.py").write_text(ENDLESS_SWEEP)
@@ -291,6 +296,7 @@ def wild_run():
     return replace(wild, settings=replace(wild.settings, train=TrainSettings(epochs=2, lr=1e30)))
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(where):
     wild = wild_run()
     first, second = swept([wild, run_of(seed=1)], where)
