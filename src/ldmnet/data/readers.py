@@ -226,7 +226,7 @@ def image_suffixes() -> frozenset[str]:
 
 def is_image(file: Path) -> bool:
     """Whether a file is an image by its name; hidden files, such as macOS' ._photo.jpg, are none."""
-    return file.suffix.lower() in (_formats() or COMMON_SUFFIXES) and file.name[0] != "." and not file.is_dir()
+    return file.suffix.lower() in image_suffixes() and file.name[0] != "." and not file.is_dir()
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -44,7 +44,6 @@ class Run:
     checkpoint: Path | None
     epoch: int = 0
     history: list[Epoch] = field(default_factory=list)
-    first_weights: dict[str, Tensor] = field(default_factory=dict)
     good_weights: dict[str, Tensor] = field(default_factory=dict)
     best_weights: dict[str, Tensor] = field(default_factory=dict)  # kept where the settings have patience
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "sweep": 0.0})
@@ -89,7 +88,7 @@ class Run:
         """Remember the weights, to put them back if the epoch diverges."""
         now = self.model.state_dict()
         if not self.good_weights:
-            self.first_weights, self.good_weights = copy.deepcopy(now), copy.deepcopy(now)
+            self.good_weights = copy.deepcopy(now)
             return
         for name, value in now.items():
             if isinstance(value, Tensor):
