@@ -17,30 +17,26 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ldmnet.dimension import live
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
 from ldmnet.graph.neighbors import NeighborSearch
 from ldmnet.graph.points import at_least_single, checked_points, count_samples, flat_points
-from ldmnet.graph.weights import self_tuned_weights
-from ldmnet.pim.grouped import solve_grouped
+from ldmnet.iteration import iterate, tolerance
 from ldmnet.pim.solve import Solution, Status
-from ldmnet.pim.system import PointIntegralSystem
 from ldmnet.saved import checked_rows, checked_target, entries_of
 from ldmnet.seen import Seen
 from ldmnet.settings import ManifoldSettings
 from ldmnet.strength import LONG, Pull, check_pull
-from ldmnet.updates import Update, describe
+from ldmnet.updates import Update
 
 T = TypeVar("T")
-TOL, ROUGH_TOL = 1e-5, 1e-3  # of the solve, where neighbours are exact and where they are not
 
 
 class ManifoldRegularizer:
@@ -130,7 +126,7 @@ class ManifoldRegularizer:
     def tol(self) -> float:
         """The relative residual at which a column counts as solved."""
         rough = self._parts is not None and self._parts[1].approximates
-        return self.settings.tol if self.settings.tol is not None else ROUGH_TOL if rough else TOL
+        return tolerance(self.settings, rough=rough)
 
     @property
     def target(self) -> Tensor:
@@ -181,38 +177,13 @@ class ManifoldRegularizer:
 
     def _step(self, f: Tensor) -> Update:
         """One outer iteration from features (m, d_feat) sorted by group."""
-        (groups, search), settings, pull = self._after_first_step(self._parts, "the graph"), self.settings, self._pull
-        pulled = pull.mu > 0
-        penalty = pull.update(f, groups)
-        Z = torch.zeros_like(f)
-        if self._target is not None and pulled:
-            Z = self._target - f  # eq. (8): Z + alpha - f
-        v = f - Z  # eq. (22)
-        system, dimension, started = None, None, time.perf_counter()
-        if not pull.smooths:
-            built = started
-            solution = Solution(v, Status.CONVERGED, 0, f.new_zeros(1))  # L = 0: the control
-            target = f.clone()  # alpha + Z = v + Z, without the rounding
-        else:
-            nearest = search(f)  # Algorithm 1, step 1
-            W = self_tuned_weights(nearest, settings.sigma_neighbor, cuts=groups.starts[1:])
-            dimension = live(nearest.distance, groups.sizes)
-            system = PointIntegralSystem(W, pull.coupling, settings.mass)
-            built = time.perf_counter()
-            solution = solve_grouped(  # step 2
-                system, v, groups, tol=self.tol, max_steps=settings.max_steps, overwrite=True
-            )
-            target = solution.value.add_(Z)  # in place: no second array of this size
-        solved = time.perf_counter()
-        self._target, self._Z = target, Z
-        seconds = {"graph": built - started, "solve": solved - built}
-        update = describe(f, Z, target, solution, system, seconds, search.recall)
-        update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current)
-        update = replace(update, penalty=penalty, dimension=dimension)
-        self.log.append(update)
-        seen, self._seen = self._seen, Seen.nothing(f, keep_features=settings.features == "running")
-        self._report(solution, seen)
-        return update
+        groups, search = self._after_first_step(self._parts, "the graph")
+        done = iterate(f, self._target, groups, search, self._pull, self.settings)
+        self._target, self._Z = done.target, done.Z
+        self.log.append(done.update)
+        seen, self._seen = self._seen, Seen.nothing(f, keep_features=self.settings.features == "running")
+        self._report(done.solution, seen)
+        return done.update
 
     def penalty(self, features: Tensor, index: Tensor) -> Tensor:
         """The mean over a batch of E_i, eq. (9): mu/2 |f(x_i) - Z_i - alpha_i|^2, zero for samples labelled -1.

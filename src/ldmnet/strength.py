@@ -15,7 +15,8 @@ docs/defaults.md has the measurements.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -113,8 +114,8 @@ class Pull:
         """Whether the graph takes part."""
         return self.coupling < math.inf and self.mu > 0
 
-    def update(self, f: Tensor, groups: Groups) -> float | None:
-        """Set mu from the features (m, d_feat) of an update, sorted by group.
+    def update(self, measure: Callable[[], Width]) -> float | None:
+        """Set mu at an update, whose features `measure` looks at where their spread counts.
 
         Returns:
             The mean penalty since the last update, if there was any.
@@ -129,14 +130,8 @@ class Pull:
         self.braked = ""
         if self.absolute:
             return penalty
-        centred = _centred(f)
-        distance = centred.square().sum(1)
-        whole, spread = torch.stack([distance.mean(), distance.clamp(max=OUTLIER * distance.median()).mean()]).tolist()
-        spread = spread if spread > ALIKE * whole else whole
-        before = self.within
-        if len(groups.sizes) > 1:
-            within = float((centred - groups.means(centred)).square_().sum(1).mean())
-            self.within = within / max(whole, 1e-300)
+        width, before = measure(), self.within
+        spread, self.within = width.spread, width.within
         self.untrained = self.within if self.updates == 1 else self.untrained
         self.lowest = min(self.lowest, self.within)
         if away is not None:
@@ -202,6 +197,12 @@ class Pull:
         unit = torch.maximum(spread.clamp(min=self.strength * self.level / self.mu), distances.detach() / REACH**2)
         return (distances / unit).sum() * (self.strength * self.level / (2 * size))
 
+    def pool(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Make what this process saw since the last update what all processes saw; `total` adds up over them."""
+        mine = [0.0, 0.0] if self._seen is None else self._seen.tolist()
+        *seen, count = total(torch.tensor([*mine, self._count], dtype=torch.float64)).tolist()
+        self._seen, self._count = torch.tensor(seen, dtype=torch.float64) if count else None, int(count)
+
     def _see(self, distance: Tensor, spread: Tensor, count: int) -> None:
         """Remember the sum of |f - target|^2 over `count` samples, and their spread."""
         seen = torch.stack([distance.detach(), spread * count])
@@ -219,6 +220,36 @@ class Pull:
             setattr(self, name, type(getattr(self, name))(state[name]))
         self._count = int(state["count"])
         self._seen = None if state["seen"] is None or like is None else like.new_tensor(state["seen"])
+
+
+@dataclass(frozen=True)
+class Width:
+    """How wide the features of an update are spread.
+
+    Attributes:
+        spread: s2, the mean of |f - mean f|^2, an outlier counting no more than `OUTLIER` medians.
+        within: the share of the variance within groups; zero where there is one group.
+    """
+
+    spread: float
+    within: float
+
+    @classmethod
+    def of(cls, whole: float, spread: float, within: float | None) -> Width:
+        """From means over the samples: of |f - mean f|^2, of the same without outliers, and within groups, if any."""
+        spread = spread if spread > ALIKE * whole else whole
+        return cls(spread, 0.0 if within is None else within / max(whole, 1e-300))
+
+
+def measured(f: Tensor, groups: Groups) -> Width:
+    """The width of features (m, d_feat) sorted by group."""
+    centred = _centred(f)
+    distance = centred.square().sum(1)
+    whole, spread = torch.stack([distance.mean(), distance.clamp(max=OUTLIER * distance.median()).mean()]).tolist()
+    within = None
+    if len(groups.sizes) > 1:
+        within = float((centred - groups.means(centred)).square_().sum(1).mean())
+    return Width.of(whole, spread, within)
 
 
 @lru_cache(maxsize=16)

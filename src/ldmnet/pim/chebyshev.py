@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ldmnet.graph.sparse import multiplier
 from ldmnet.pim.solve import Solution, Status, chunk_width
 from ldmnet.pim.system import PointIntegralSystem
 
@@ -43,15 +42,15 @@ def chebyshev(
     Returns:
         A `Solution`, whose residuals are upper bounds.
     """
-    W, D, theta = system.W, system.D, 1 + system.coupling
+    D, theta = system.D, 1 + system.coupling
+    mass = system.total(D.sum())
     steps, bound = _steps(theta, tol, max_steps)
-    values = W.values() / torch.repeat_interleave(theta * D, W.crow_indices().diff())
     value = torch.empty_like(v) if out is None else out
-    width = min(chunk_width(v, CHUNK_BYTES), v.shape[1])
-    averaged = multiplier(W.crow_indices(), W.col_indices(), values, width)  # u -> P u / theta
+    width = min(chunk_width(v, CHUNK_BYTES, system), v.shape[1])
+    averaged = system.averager(theta, width)  # u -> P u / theta
     for chunk in range(0, v.shape[1], max(1, width)):
         here = slice(chunk, chunk + width)
-        mean = (D @ v[:, here]) / D.sum()  # constants are kept: take them out, and no digits are lost on them
+        mean = system.total(D @ v[:, here]) / mass  # constants are kept: take them out, and no digits are lost on them
         u = _iterated(averaged, theta, v[:, here] - mean, steps)
         torch.add(mean, u, alpha=system.coupling / theta, out=value[:, here])
     status = Status.CONVERGED if bound <= tol else Status.STEP_LIMIT

@@ -51,7 +51,7 @@ def solve_grouped(
     if single and rounding_beyond(system, tol, v.dtype):
         part = _in_double(system, v, groups, tol, max_steps)
         return replace(part, value=v.copy_(part.value)) if overwrite else part
-    factors = column_factors(v)
+    factors = column_factors(v, system)
     if factors is not None:
         scaled = solve_grouped(system, v * factors, groups, tol=tol, max_steps=max_steps, overwrite=True)
         value = torch.div(scaled.value, factors, out=v if overwrite else None)

@@ -90,16 +90,16 @@ def pcg(
         raise InputError(f"x0 has shape {tuple(x0.shape)} but v has {tuple(v.shape)}.")
     columns = v if v.ndim == 2 else v[:, None]
     starts = columns if x0 is None else x0.reshape(columns.shape)
-    factors = column_factors(columns)
+    factors = column_factors(columns, system)
     if factors is not None:
         columns, starts = columns * factors, starts * factors
-    width = chunk_width(columns, CHUNK_BYTES)
+    width = chunk_width(columns, CHUNK_BYTES, system)
     matrix, S = system.scaled()
     value = torch.empty_like(columns)
     ends = []
     for chunk in range(0, columns.shape[1], width):
         here = slice(chunk, chunk + width)
-        mean = columns[:, here].mean(0)  # constants are kept: take them out, and no digits are lost on them
+        mean = system.mean(columns[:, here])  # constants are kept: take them out, and no digits are lost on them
         centred = columns[:, here] - mean
         b, r = system.rhs_and_residual_at(centred)
         if x0 is None:
@@ -122,15 +122,19 @@ def pcg(
     return Solution(value.reshape(v.shape), status, max(end.steps for end in ends), residual, bent)
 
 
-def column_factors(columns: Tensor) -> Tensor | None:
+def column_factors(columns: Tensor, system: PointIntegralSystem) -> Tensor | None:
     """Powers of two (m,) that bring the columns of v (n, m) to sizes whose squares keep their digits; None if all have.
+
+    Args:
+        columns: v.
+        system: whose rows they are.
 
     Raises:
         InputError: v has NaN or infinite values.
     """
     if columns.numel() == 0:
         return None
-    largest = torch.linalg.vector_norm(columns, torch.inf, dim=0)  # one pass
+    largest = system.most(torch.linalg.vector_norm(columns, torch.inf, dim=0))  # one pass
     if not bool(largest.isfinite().all()):
         raise InputError("v has NaN or infinite values.")
     odd = (largest > 0) & ((largest < 1 / SAFE) | (largest > SAFE))
@@ -141,9 +145,9 @@ def column_factors(columns: Tensor) -> Tensor | None:
     return torch.where(odd, torch.ldexp(torch.ones_like(largest), exponent.clamp(-most, most)), 1)
 
 
-def chunk_width(columns: Tensor, chunk_bytes: int) -> int:
+def chunk_width(columns: Tensor, chunk_bytes: int, system: PointIntegralSystem) -> int:
     """How many columns to work on at one time."""
-    return max(LEAST_CHUNK, chunk_bytes // (max(1, len(columns)) * columns.element_size()))
+    return max(LEAST_CHUNK, chunk_bytes // (max(1, system.rows) * columns.element_size()))
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def _conjugate_gradients(
     weights = torch.stack([torch.ones_like(S), S.square()])  # for |r| in the scaled and in the true norm
     goal = (tol * torch.minimum(*sizes)).square()
     r = r / scale
-    rr, error = weights @ r.square()  # (columns,) each
+    rr, error = system.total(weights @ r.square())  # (columns,) each
     active = ~(error <= goal)  # a NaN is not solved
     bent = torch.zeros_like(active)
     y = torch.zeros_like(x)  # the correction to x, scaled
@@ -184,13 +188,13 @@ def _conjugate_gradients(
     while steps < max_steps and bool(active.any()):
         Ap = matrix @ p
         steps += 1
-        curvature = (p * Ap).sum(0)
+        curvature = system.total((p * Ap).sum(0))
         bent |= active & ~(curvature > 0)  # DEVIATION(3)
         active &= ~bent
         length = torch.where(active, rr / torch.where(active, curvature, 1), 0)
         y.addcmul_(p, length)
         r.addcmul_(Ap, length, value=-1)
-        rr_next, error_next = weights @ r.square()
+        rr_next, error_next = system.total(weights @ r.square())
         error = torch.where(active, error_next, error)
         active &= ~(error <= goal)
         p.mul_(torch.where(active, rr_next / torch.where(active, rr, 1), 0)).add_(r)
@@ -198,7 +202,7 @@ def _conjugate_gradients(
     x.addcdiv_(y, scale)
     unsolved = active
     if _recursion_may_drift(system, tol, x.dtype) and steps:
-        error = (b - system.matvec(x)).square().sum(0)
+        error = system.total((b - system.matvec(x)).square().sum(0))
         unsolved = ~bent & ~(error <= goal)
     residual = error.sqrt() / torch.where(size > 0, size, 1)
     return _End(residual, int(bent.sum()), bool(unsolved.any()), steps)
@@ -206,12 +210,9 @@ def _conjugate_gradients(
 
 def _sizes(system: PointIntegralSystem, b: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """|c M v| of the whole columns, and |b|, c M v of the centred ones: M keeps constants up to D."""
-    return whole_and_centred(b.square().sum(0), system.D @ b, system.coupling * mean, system.D)
-
-
-def whole_and_centred(squares: Tensor, along: Tensor, shift: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
-    """|b + shift D| and |b| by column, from |b|^2 and D'b."""
-    whole = squares + 2 * shift * along + shift.square() * D.square().sum()
+    squares, along = system.total(b.square().sum(0)), system.total(system.D @ b)
+    shift = system.coupling * mean
+    whole = squares + 2 * shift * along + shift.square() * system.total(system.D.square().sum())  # |b + shift D|^2
     return whole.clamp(min=0).sqrt(), squares.sqrt()
 
 

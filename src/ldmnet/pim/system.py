@@ -62,6 +62,33 @@ class PointIntegralSystem:
         self._rhs_on_D = self.coupling * (1 - share)
         self._rhs_on_W = self.coupling * share
 
+    # ---- what a system whose rows are spread over several processes does otherwise (ldmnet.distributed.system)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are worked on here, or where there are most."""
+        return len(self.D)
+
+    def total(self, sums: Tensor) -> Tensor:
+        """Sums over the rows that are here, as sums over all rows."""
+        return sums
+
+    def most(self, largest: Tensor) -> Tensor:
+        """Maxima over the rows that are here, as maxima over all rows."""
+        return largest
+
+    def mean(self, columns: Tensor) -> Tensor:
+        """The mean over all rows of columns (n, m)."""
+        return columns.mean(0)
+
+    def averager(self, theta: float, columns: int) -> Callable[[Tensor], Tensor]:
+        """The product u -> D^-1 W u / theta, for u of so many columns."""
+        W = self.W
+        values = W.values() / torch.repeat_interleave(theta * self.D, W.crow_indices().diff())
+        return multiplier(W.crow_indices(), W.col_indices(), values, columns)
+
+    # ----
+
     def matvec(self, u: Tensor) -> Tensor:
         """(L + c M) u for one column (n,) or several (n, m)."""
         return self._combine(u, self.W @ u, self.on_D, self.on_W)
