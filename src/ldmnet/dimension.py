@@ -195,6 +195,13 @@ def live(distance: Tensor, sizes: Sequence[int], n_neighbors: int = NEIGHBORS) -
         The mean over groups, weighted by their points. Points with fewer than three neighbours at a distance above
         zero do not count; None where no point does.
     """
+    n, sums = inverse_sums(distance, sizes, n_neighbors)
+    there = sums > 0
+    return float((n.square() / sums)[there].sum() / n[there].sum()) if bool(there.any()) else None
+
+
+def inverse_sums(distance: Tensor, sizes: Sequence[int], n_neighbors: int = NEIGHBORS) -> tuple[Tensor, Tensor]:
+    """By group, how many points count and the sum of one over their dimension; the arguments of `live`."""
     near = distance[:, :n_neighbors]
     usable = near.isfinite() & (near > 0)
     count = usable.sum(1)
@@ -204,9 +211,7 @@ def live(distance: Tensor, sizes: Sequence[int], n_neighbors: int = NEIGHBORS) -
     counted = count >= 3
     which = torch.repeat_interleave(torch.tensor(sizes, device=distance.device))[counted]
     n = torch.bincount(which, minlength=len(sizes)).double()
-    sums = torch.zeros_like(n).index_add_(0, which, inverse[counted])
-    there = sums > 0
-    return float((n.square() / sums)[there].sum() / n[there].sum()) if bool(there.any()) else None
+    return n, torch.zeros_like(n).index_add_(0, which, inverse[counted])
 
 
 # ---- the variance

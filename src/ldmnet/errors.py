@@ -23,6 +23,10 @@ class DivergenceError(LDMNetError, ArithmeticError):
     """Training left the finite numbers."""
 
 
+class DistributedError(LDMNetError, RuntimeError):
+    """Another process of the group died, hangs or failed."""
+
+
 class MissingExtraError(LDMNetError, ImportError):
     """An optional dependency is needed and not installed."""
 

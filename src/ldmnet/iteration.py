@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ldmnet.dimension import live
+from ldmnet.errors import InputError
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import NeighborSearch
+from ldmnet.graph.points import at_least_single, checked_points
 from ldmnet.graph.weights import self_tuned_weights
 from ldmnet.pim.grouped import solve_grouped
 from ldmnet.pim.solve import Solution, Status
@@ -42,6 +44,22 @@ class Iteration:
 def tolerance(settings: ManifoldSettings, *, rough: bool) -> float:
     """The relative residual at which a column counts as solved; `rough` where neighbours are found approximately."""
     return settings.tol if settings.tol is not None else ROUGH_TOL if rough else TOL
+
+
+def checked_features(features: Tensor, n: int | None, width: int | None) -> Tensor:
+    """The features (n, d_feat) of all samples, checked; n and d_feat are `n` and `width` where these are known."""
+    f = checked_points(at_least_single(features), "features")
+    if n is not None and len(f) != n:
+        raise InputError(
+            f"features has {len(f)} rows but the regularizer was built for {n} samples. Pass the "
+            "features of the whole training set, in its order (see ldmnet.sweep)."
+        )
+    if width is not None and f.shape[1] != width:
+        raise InputError(
+            f"features has {f.shape[1]} columns but the last step had {width}. "
+            "Pass the same layer's features at every step."
+        )
+    return f
 
 
 def iterate(

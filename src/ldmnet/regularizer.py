@@ -22,16 +22,22 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
+from ldmnet.distributed.iteration import Part
+from ldmnet.distributed.meeting import meet
+from ldmnet.distributed.targets import Sharing
+from ldmnet.distributed.travel import Share, in_order
+from ldmnet.distributed.world import World, world_of
 from ldmnet.errors import InputError, NumericalWarning, StateError
-from ldmnet.fingerprints import fingerprint
-from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups
+from ldmnet.fingerprints import samples_fingerprint
+from ldmnet.graph.groups import UNLABELLED, Groups, checked_groups, checked_index
 from ldmnet.graph.neighbors import NeighborSearch
 from ldmnet.graph.points import at_least_single, checked_points, count_samples, flat_points
-from ldmnet.iteration import iterate, tolerance
+from ldmnet.iteration import Iteration, checked_features, iterate, tolerance
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.saved import checked_rows, checked_target, entries_of
-from ldmnet.seen import Seen
+from ldmnet.seen import Seen, remembered
 from ldmnet.settings import ManifoldSettings
 from ldmnet.strength import LONG, Pull, check_pull
 from ldmnet.updates import Update
@@ -49,13 +55,15 @@ class ManifoldRegularizer:
         groups: (n,) class labels, numbers or names: neighbours are searched within a class. Samples labelled -1 take
             no part and are not pulled. None searches among all.
         settings: the options together.
+        process_group: the processes that train together, where torch.distributed is initialised; all unless given.
+        sharing: how these share work and targets.
         options: `strength`, `coupling` and the other fields of `ManifoldSettings`, by name; they come before those of
             `settings`.
 
     Attributes:
         settings: the `ManifoldSettings`.
         target: (n, d_feat) alpha + Z, what the penalty pulls the features toward; NaN for samples labelled -1.
-        Z: (n, d_feat) the dual variable, likewise.
+        Z: (n, d_feat) the dual variable, likewise; several processes do not keep it.
         log: one `Update` per step.
     """
 
@@ -65,9 +73,15 @@ class ManifoldRegularizer:
         groups: Any = None,
         *,
         settings: ManifoldSettings | None = None,
+        process_group: ProcessGroup | None = None,
+        sharing: Sharing | None = None,
         **options: Any,
     ) -> None:
         self.settings = ManifoldSettings.named(options if settings is None else vars(settings) | options)
+        self._sharing = sharing or Sharing()
+        self._world = world_of(process_group, self._sharing.timeout)
+        self._part: Part | None = None  # what this process does, where there are several
+        self._met = self._failed = False  # whether the processes have compared their data; and lost each other
         self.inputs = None if inputs is None else flat_points(inputs)
         n = count_samples(inputs=inputs, groups=groups)
         device = torch.device("cpu") if self.inputs is None else self.inputs.device
@@ -100,12 +114,21 @@ class ManifoldRegularizer:
         scale, inputs = self.settings.input_scale, None
         if self.inputs is not None and scale:
             inputs = self.inputs if scale == 1 else checked_points(self.inputs * scale, "scaled inputs")
+        if self._world is not None:
+            self._part = Part.of(self._world, self._sharing, self.settings, groups, inputs)
+            self._parts = groups, self._part.search
+            return
         search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors)
         self._parts = groups, search
 
     @property
     def _groups(self) -> Groups:
         return self._after_first_step(self._parts, "the graph")[0]
+
+    @property
+    def _shape(self) -> tuple[int | None, int | None]:
+        """N and d_feat, where they are known."""
+        return None if self.groups is None else len(self.groups), None if self._target is None else len(self._target.T)
 
     @property
     def mu(self) -> float:
@@ -125,17 +148,19 @@ class ManifoldRegularizer:
     @property
     def tol(self) -> float:
         """The relative residual at which a column counts as solved."""
-        rough = self._parts is not None and self._parts[1].approximates
-        return tolerance(self.settings, rough=rough)
+        alone = self._parts is not None and self._parts[1].approximates
+        return tolerance(self.settings, rough=alone if self._part is None else self._part.rough)
 
     @property
     def target(self) -> Tensor:
         """(n, d_feat): alpha + Z."""
-        return self._groups.scatter(self._after_first_step(self._target, "target"))
+        return at_least_single(self._groups.scatter(self._after_first_step(self._target, "target")))
 
     @property
     def Z(self) -> Tensor:
         """(n, d_feat): the dual variable, zero until the second step."""
+        if self._world is not None:
+            raise StateError("several processes keep no Z and no alpha, only their sum, the target.")
         return self._groups.scatter(self._after_first_step(self._Z, "Z"))
 
     @property
@@ -155,35 +180,62 @@ class ManifoldRegularizer:
     @property
     def needs_sweep(self) -> bool:
         """Whether the next `step` must be given features."""
-        return self._seen is None or not self._seen.complete
+        return self._world is not None or self._seen is None or not self._seen.complete
 
-    def step(self, features: Tensor | None = None) -> Update:
+    def step(self, features: Tensor | Share | None = None, index: Any = None) -> Update:
         """One outer iteration of Algorithm 1: dual step, graph, alpha.
+
+        Where several processes train together, all call it, and it is the only method in which they talk.
 
         Args:
             features: (n, d_feat) features of the whole training set, in its order (see `ldmnet.sweep`); None takes
-                what `penalty` saw since the last step, where the regulariser was made with features="running".
+                what `penalty` saw since the last step, where the regulariser was made with features="running". With
+                an `index`, or as `sweep` gives them under a process group, the features that this process has.
+            index: (b,) which samples they are. Of a sample that comes twice the first row counts.
 
         Returns:
             The update's log entry, also appended to `log`.
         """
         started = time.perf_counter()
         with torch.inference_mode(False), torch.no_grad():  # what is kept must serve training, wherever this is called
-            f = self._remembered() if features is None else self._sorted(features)
-            with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
-                update = self._step(f)
+            update = self._step(features, index)
         update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
         return update
 
-    def _step(self, f: Tensor) -> Update:
-        """One outer iteration from features (m, d_feat) sorted by group."""
-        groups, search = self._after_first_step(self._parts, "the graph")
-        done = iterate(f, self._target, groups, search, self._pull, self.settings)
-        self._target, self._Z = done.target, done.Z
+    def _step(self, features: Tensor | Share | None, index: Any) -> Update:
+        seen = self._seen
+        if self._world is not None:
+            done = self._together(self._world, features, index)
+            self._seen = Seen.nothing(self._groups.order[:, None], keep_features=False)
+        else:
+            f = remembered(self._seen) if features is None else self._sorted(in_order(features, index, self.groups))
+            groups, search = self._after_first_step(self._parts, "the graph")
+            with torch.autocast(f.device.type, enabled=False):  # the solve needs the digits
+                done = iterate(f, self._target, groups, search, self._pull, self.settings)
+            self._target, self._Z = done.target, done.Z
+            self._seen = Seen.nothing(f, keep_features=self.settings.features == "running")
         self.log.append(done.update)
-        seen, self._seen = self._seen, Seen.nothing(f, keep_features=self.settings.features == "running")
-        self._report(done.solution, seen)
+        if self._world is None or self._world.rank == 0:  # all know the same: one tells it
+            self._report(done.solution, seen)
         return done.update
+
+    def _together(self, world: World, features: Tensor | Share | None, index: Any) -> Iteration:
+        """One outer iteration by several processes; only its end is kept."""
+        data = None if self._met else samples_fingerprint(self.groups, self.inputs)
+        brought = meet(world, features, index, *self._shape, (len(self.log), self.settings, data))
+        if self._part is None:
+            self._settle(brought.n, brought.features.device)
+        assert self._part is not None
+        place, self._met, self._failed = self._groups.order.device, True, True
+        with torch.autocast(place.type, enabled=False):
+            rows, f = self._groups.rows(brought.index), brought.features.to(place)
+            f = self._part.receive(rows, f, brought.most, once=brought.once)
+            done = self._part.iterate(f, self._target, self._pull)
+            if self._seen is not None:
+                self._seen.visits = world.total(self._seen.visits)
+            self._target = self._part.spread(done.target)
+        self._failed = False
+        return done
 
     def penalty(self, features: Tensor, index: Tensor) -> Tensor:
         """The mean over a batch of E_i, eq. (9): mu/2 |f(x_i) - Z_i - alpha_i|^2, zero for samples labelled -1.
@@ -199,15 +251,7 @@ class ManifoldRegularizer:
             A scalar to add to the loss. Its gradient at f(x_i) is eq. (11) over b.
         """
         target = self._after_first_step(self._target, "target")
-        if not isinstance(index, Tensor):
-            index = torch.as_tensor(index)
-        if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
-            raise InputError(f"index must be whole numbers (b,), got {index.dtype} {tuple(index.shape)}.")
-        if features.shape != (len(index), target.shape[1]):
-            raise InputError(
-                f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
-                f"{target.shape[1]} features each: expected {(len(index), target.shape[1])}."
-            )
+        index = checked_index(index, features, target.shape[1])
         if len(index) == 0:
             return features.sum()
         rows = self._groups.rows(index)
@@ -218,20 +262,23 @@ class ManifoldRegularizer:
                 return features.sum()
         if self._seen is not None:
             self._seen.add(rows, features)
-        wanted = target.index_select(0, rows).to(features.device)
+        wanted = at_least_single(target.index_select(0, rows)).to(features.device)
         return self._pull.penalty(features, wanted, len(index))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to resume: target and Z, the clock, and what they belong to."""
-        running, visits = (None, None) if self._seen is None else (self._seen.features, self._seen.visits)
+        if self._failed:
+            raise StateError("the last step() did not end: take the state that was saved before it.")
+        seen = self._seen if self._world is None else None
+        running, visits = (None, None) if seen is None else (seen.features, seen.visits)
         kept = {"target": self._target, "Z": self._Z, "running": running}
         return {
             **{name: None if value is None else self._groups.scatter(value) for name, value in kept.items()},
             "visits": None if visits is None else self._groups.scatter(visits, 0),
             "pull": self._pull.state(),
-            "search": {} if self._parts is None else self._parts[1].state(),
+            "search": {} if self._parts is None or self._world is not None else self._parts[1].state(),
             "steps": [asdict(update) for update in self.log],
-            "data": self._fingerprint(),
+            "data": samples_fingerprint(self.groups, self.inputs),
             "settings": asdict(self.settings),
         }
 
@@ -242,7 +289,7 @@ class ManifoldRegularizer:
             StateError: a key is missing, a part is damaged, or the state belongs to other inputs, groups or settings.
         """
         target = checked_target(state)
-        if state["data"] != self._fingerprint(None if target is None else len(target)):
+        if state["data"] != samples_fingerprint(self.groups, self.inputs, None if target is None else len(target)):
             raise StateError(
                 "the state was saved for another data set (inputs or groups differ). Build the regularizer with "
                 "the same inputs and groups, in the same order."
@@ -258,41 +305,29 @@ class ManifoldRegularizer:
         except StateError:
             self.groups, self._parts = before
             raise
+        alone, first = self._world is None, self._world is None or self._world.rank == 0
         if self._parts is not None:
             self._target, self._Z, running, visits = taken
-            self._seen = None if visits is None else Seen(visits, running)
-            self._parts[1].load(state["search"])
-        self._pull.load(state["pull"], self._target)
-        self.log = log
+            self._seen = Seen(visits, running) if visits is not None and alone else None
+            self._parts[1].load(state["search"] if alone else {})
+        seen = {} if first else {"seen": None, "count": 0}  # one of several processes counts what all have seen
+        self._pull.load({**state["pull"], **seen}, self._target)
+        self.log, self._failed = log, False
 
     def _taken(self, state: Mapping[str, Any]) -> list[Tensor | None]:
         """A state's target, Z, running and visits in the order of the groups, checked, as is its search."""
         if self._parts is None or self.groups is None:
             return [None] * 4
         groups, search = self._parts
-        search.check_state(state["search"])
+        search.check_state(state["search"] if self._world is None else {})
         kept = checked_rows(state, self.groups != UNLABELLED)
-        return [None if value is None else groups.gather(value.to(groups.order.device)) for value in kept]
-
-    def _remembered(self) -> Tensor:
-        """The features that `penalty` saw since the last step, if it saw them all."""
-        if self._seen is None:
-            raise StateError("step() was called without features: pass them (see ldmnet.sweep) at the first step.")
-        return checked_points(self._seen.features_of_all(), "features")
+        return [
+            None if value is None else at_least_single(groups.gather(value.to(groups.order.device))) for value in kept
+        ]
 
     def _sorted(self, features: Tensor) -> Tensor:
         """The features of all samples, checked, sorted by group, on the device of the inputs, or on their own."""
-        f = checked_points(at_least_single(features), "features")
-        if self.groups is not None and len(f) != len(self.groups):
-            raise InputError(
-                f"features has {len(f)} rows but the regularizer was built for {len(self.groups)} samples. Pass the "
-                "features of the whole training set, in its order (see ldmnet.sweep)."
-            )
-        if self._target is not None and f.shape[1] != self._target.shape[1]:
-            raise InputError(
-                f"features has {f.shape[1]} columns but the last step had {self._target.shape[1]}. "
-                "Pass the same layer's features at every step."
-            )
+        f = checked_features(features, *self._shape)
         if self._parts is None:
             self._settle(len(f), f.device)
         return self._groups.gather(f.to(self._groups.order.device))
@@ -302,18 +337,12 @@ class ManifoldRegularizer:
         told = {"brake": self._pull.braked, "waiting": self.waiting if len(self.log) == LONG else ""}
         if solution.status is not Status.CONVERGED:
             told[solution.status.name] = f"the alpha update {solution.told()}. Shown once; every update is in the log."
-        told["visits"] = "" if seen is None or "visits" in self._warned else seen.left_out()
+        padded = self._world is not None  # by a sampler that gives every process as many samples
+        told["visits"] = "" if seen is None or "visits" in self._warned else seen.left_out(padded=padded)
         for kind, words in told.items():
             if words and kind not in self._warned:
                 self._warned.add(kind)
                 warnings.warn(words, UserWarning if kind == "waiting" else NumericalWarning, stacklevel=4)
-
-    def _fingerprint(self, n: int | None = None) -> str | None:
-        """Which data the state is of; n counts the samples where nothing else tells yet."""
-        if self.groups is None and n is None:
-            return None
-        groups = torch.zeros(n or 0, dtype=torch.int64) if self.groups is None else self.groups
-        return fingerprint(groups, self.inputs)
 
     def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:

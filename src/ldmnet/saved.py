@@ -85,7 +85,8 @@ def checked_rows(state: Mapping[str, Any], labelled: Tensor) -> list[Tensor | No
     names, n, target = ("target", "Z", "running", "visits"), len(labelled), state["target"]
     if target is not None:
         check_rows("target", target, n, finite=labelled)
-        check_rows("Z", state["Z"], n, target, labelled)
+        if state["Z"] is not None:  # several processes keep none
+            check_rows("Z", state["Z"], n, target, labelled)
     elif any(state[name] is not None for name in names):
         raise damaged("it has no target, but what belongs to one")
     if state["running"] is not None:

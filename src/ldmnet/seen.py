@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import StateError
+from ldmnet.graph.points import checked_points
 
 
 class Seen:
@@ -51,10 +52,14 @@ class Seen:
             )
         return self.features
 
-    def left_out(self) -> str:
-        """What is wrong where some samples came more often than others, in words, or nothing."""
+    def left_out(self, *, padded: bool = False) -> str:
+        """What is wrong where some samples came more often than others, in words, or nothing.
+
+        Args:
+            padded: whether some may have come twice to give all processes as many.
+        """
         low, high = (int(value) for value in torch.aminmax(self.visits))
-        if low == high:
+        if low == high or (padded and low > 0):
             return ""
         return (
             f"since the last step penalty() saw some samples {high} times and others {low} times "
@@ -62,3 +67,10 @@ class Seen:
             "that is harmless. Otherwise index may count another data set: write "
             "IndexedDataset(Subset(...)), not Subset(IndexedDataset(...)). Shown once."
         )
+
+
+def remembered(seen: Seen | None) -> Tensor:
+    """The features that `penalty` saw since the last step, if it saw them all."""
+    if seen is None:
+        raise StateError("step() was called without features: pass them (see ldmnet.sweep) at the first step.")
+    return checked_points(seen.features_of_all(), "features")

@@ -90,7 +90,7 @@ def describe(
 
     `system` is None for the control.
     """
-    before, after = _logged(f), _logged(target) - _logged(Z)
+    before, after = logged(f), logged(target) - logged(Z)
     spread = float(torch.linalg.vector_norm(before - before.mean(0)))
     energy = 1.0
     if system is not None:
@@ -109,7 +109,7 @@ def describe(
     )
 
 
-def _logged(features: Tensor) -> Tensor:
+def logged(features: Tensor) -> Tensor:
     """The columns that the log is about, (n, 16) or all that there are."""
     last = features.shape[1] - BLOCK
     if last <= (LOGGED_BLOCKS - 1) * BLOCK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ class Groups:
         rank: (n,) where each row is in that order; -1 for a row of no group.
         starts: where each group begins in that order.
         sizes: how many rows each group has.
+        keys: a number of each group's own: where it begins, or began before it was taken from a larger partition.
     """
 
     def __init__(self, labels: Tensor) -> None:
@@ -38,6 +40,7 @@ class Groups:
         _, counts = torch.unique_consecutive(labels[self.order], return_counts=True)
         self.sizes: list[int] = counts.tolist()
         self.starts: list[int] = (counts.cumsum(0) - counts).tolist()
+        self.keys = self.starts
 
     def buckets(self, most_elements: int) -> Iterator[tuple[int, Tensor]]:
         """Groups of one size at a time, to be worked on as a batch.
@@ -85,6 +88,21 @@ class Groups:
         out = values.new_full((len(self.rank), *values.shape[1:]), missing)
         out[self.order] = values
         return out
+
+
+def checked_index(index: Any, features: Tensor, width: int | None = None) -> Tensor:
+    """Which samples some features (b, d_feat) are of, (b,) whole numbers, checked; d_feat must be `width` if given."""
+    index = index if isinstance(index, Tensor) else torch.as_tensor(index)
+    if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        raise InputError(f"index must be whole numbers (b,), got {index.dtype} {tuple(index.shape)}.")
+    width = features.shape[-1] if width is None else width
+    if features.shape != (len(index), width):
+        raise InputError(
+            f"features has shape {tuple(features.shape)} but index names {len(index)} samples of "
+            f"{width} features each: expected {(len(index), width)}."
+        )
+    whole: Tensor = index
+    return whole
 
 
 def checked_groups(groups: Tensor | ArrayLike | None, n: int, device: torch.device) -> Tensor:

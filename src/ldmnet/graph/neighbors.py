@@ -127,7 +127,7 @@ class NeighborSearch:
     def _approximately(self, start: int, size: int) -> ApproximateSearch:
         """The approximate search in the group that begins at row `start`."""
         fixed = None if self.inputs is None else self.inputs[self.groups.order[start : start + size]] * self._scale
-        return ApproximateSearch(_full, fixed, seed=start)
+        return ApproximateSearch(_full, fixed, seed=self.groups.keys[self.groups.starts.index(start)])
 
     def _found(self, features: Tensor) -> Neighbors:
         """The neighbours of all points, given their scaled features."""
@@ -174,7 +174,7 @@ class NeighborSearch:
     def check_state(self, state: Any) -> None:
         """Refuse, with a `StateError`, what `state` cannot have returned."""
         check_mapping("search", state)
-        if set(state) != set(self._approximate):
+        if state and set(state) != set(self._approximate):  # several processes save none: lists are then made anew
             raise refuse("search", list(state))
         sizes = dict(zip(self.groups.starts, self.groups.sizes, strict=True))
         for start, kept in state.items():
@@ -185,8 +185,8 @@ class NeighborSearch:
 
     def load(self, state: dict[int, dict[str, Any]]) -> None:
         """Take what `state` returned, and `check_state` found good."""
-        for start, search in self._approximate.items():
-            search.load(state[start])
+        for start, kept in state.items():
+            self._approximate[start].load(kept)
 
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's moving coordinates (g, m, d), and the squared distances of its fixed ones, if kept."""
