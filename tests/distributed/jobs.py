@@ -1,6 +1,7 @@
 """What the processes of the pool do, and the data they do it with; every function gets the process group first."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -46,7 +47,7 @@ def dealt(n, rank, size):
     return torch.cat([mine, order[:1]]) if size > 1 else order
 
 
-def updates(group, name, mass, steps=2, inputs=False, options=None):
+def updates(group, name, mass, steps=2, inputs=False, options=None, learns=False):
     """Steps with features that move; the target, mu, the log's numbers and the bytes sent."""
     labels, sharing = cases()[name]
     n = 300 if labels is None else len(labels)
@@ -56,23 +57,26 @@ def updates(group, name, mass, steps=2, inputs=False, options=None):
     regularizer = ManifoldRegularizer(x, labels, mass=mass, process_group=group, sharing=sharing, **paper)
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     draw = generator(2, "moves")
+    apart = f
+    if learns:  # from features that know no class
+        f = torch.randn(f.shape, generator=draw)
     for _ in range(steps):
         index = dealt(n, rank, size)
         regularizer.step(f[index], index)
         for batch in torch.split(torch.arange(n)[rank::size], 50):
             regularizer.penalty(f[batch] + 0.1, batch)
-        f = f + 0.2 * torch.randn(f.shape, generator=draw)
+        f = (apart if learns else f) + 0.2 * torch.randn(f.shape, generator=draw)
     log = [{k: v for k, v in vars(u).items() if k != "seconds"} for u in regularizer.log]
     return regularizer.target, regularizer.mu, log
 
 
+@cache
 def digits(per_class=400):
     """Images (n, 784) and labels: MNIST's first of each class where LDMNET_DATA has it, else blurred strokes."""
     folder = os.environ.get("LDMNET_DATA")
     if folder and Path(folder, "MNIST").exists():
-        images, labels = load("mnist", folder).train
-        x = torch.as_tensor(images).flatten(1).float()
-        y = torch.as_tensor(labels).long()
+        split = load("mnist", folder)
+        x, y = split.x_train.flatten(1).float() / 255, split.y_train
         rows = torch.cat([torch.nonzero(y == c).flatten()[:per_class] for c in range(10)])
         return x[rows], y[rows]
     y = torch.arange(10 * per_class) % 10
@@ -82,7 +86,7 @@ def digits(per_class=400):
     return (x + 0.1 * torch.rand(x.shape, generator=generator(2, "strokes"))).flatten(1), y
 
 
-def digits_updates(group, mass, sharing):
+def digits_updates(group, mass, classes, sharing):
     """Two steps on features of the digits by a fixed layer that changes a little; each process brings its part."""
     x, y = digits()
     rank, size = dist.get_rank(group), dist.get_world_size(group)
