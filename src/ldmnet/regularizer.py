@@ -92,9 +92,8 @@ class ManifoldRegularizer:
         self.log: list[Update] = []
         self._pull = Pull(self.settings)
         self._parts: tuple[Groups, NeighborSearch] | None = None
-        # each (m, d_feat), with the rows sorted by group, as the graph and the solve want them
-        self._target: Tensor | None = None
-        self._Z: Tensor | None = None
+        self._target: Tensor | None = None  # (m, d_feat), rows sorted by group, as the graph and the solve want them
+        self._Z: Tensor | None = None  # likewise
         self._seen: Seen | None = None
         self._warned: set[str] = set()
         if self.inputs is not None:
@@ -114,11 +113,10 @@ class ManifoldRegularizer:
         scale, inputs = self.settings.input_scale, None
         if self.inputs is not None and scale:
             inputs = self.inputs if scale == 1 else checked_points(self.inputs * scale, "scaled inputs")
+        k, kind = self.settings.n_neighbors, self.settings.neighbors
         if self._world is not None:
             self._part = Part.of(self._world, self._sharing, self.settings, groups, inputs)
-            self._parts = groups, self._part.search
-            return
-        search = NeighborSearch(groups, self.settings.n_neighbors, inputs, kind=self.settings.neighbors)
+        search = NeighborSearch(groups, k, inputs, kind=kind) if self._part is None else self._part.search
         self._parts = groups, search
 
     @property
@@ -127,7 +125,6 @@ class ManifoldRegularizer:
 
     @property
     def _shape(self) -> tuple[int | None, int | None]:
-        """N and d_feat, where they are known."""
         return None if self.groups is None else len(self.groups), None if self._target is None else len(self._target.T)
 
     @property
@@ -252,18 +249,21 @@ class ManifoldRegularizer:
         """
         target = self._after_first_step(self._target, "target")
         index = checked_index(index, features, target.shape[1])
-        if len(index) == 0:
-            return features.sum()
         rows = self._groups.rows(index)
         if len(self._groups.rank) > len(target):  # some samples are in no group
             grouped = rows >= 0
             rows, features = rows[grouped], features[grouped.to(features.device)]
-            if len(rows) == 0:
-                return features.sum()
+        if len(rows) == 0:
+            return features.sum()
         if self._seen is not None:
             self._seen.add(rows, features)
         wanted = at_least_single(target.index_select(0, rows)).to(features.device)
         return self._pull.penalty(features, wanted, len(index))
+
+    def pool(self) -> None:
+        """Bring what `penalty` saw in all processes to the first, whose state then lacks nothing. All call it."""
+        if self._world is not None:
+            self._pull.pool(self._world.total, keep=self._world.rank == 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to resume: target and Z, the clock, and what they belong to."""
@@ -272,8 +272,10 @@ class ManifoldRegularizer:
         seen = self._seen if self._world is None else None
         running, visits = (None, None) if seen is None else (seen.features, seen.visits)
         kept = {"target": self._target, "Z": self._Z, "running": running}
+        none = {} if self._target is None or self._Z is not None else {"Z": self._target[:0].clone()}
         return {
             **{name: None if value is None else self._groups.scatter(value) for name, value in kept.items()},
+            **none,  # several processes keep no Z
             "visits": None if visits is None else self._groups.scatter(visits, 0),
             "pull": self._pull.state(),
             "search": {} if self._parts is None or self._world is not None else self._parts[1].state(),
@@ -320,10 +322,8 @@ class ManifoldRegularizer:
             return [None] * 4
         groups, search = self._parts
         search.check_state(state["search"] if self._world is None else {})
-        kept = checked_rows(state, self.groups != UNLABELLED)
-        return [
-            None if value is None else at_least_single(groups.gather(value.to(groups.order.device))) for value in kept
-        ]
+        kept, place = checked_rows(state, self.groups != UNLABELLED), groups.order.device
+        return [None if value is None else at_least_single(groups.gather(value.to(place))) for value in kept]
 
     def _sorted(self, features: Tensor) -> Tensor:
         """The features of all samples, checked, sorted by group, on the device of the inputs, or on their own."""
@@ -337,8 +337,8 @@ class ManifoldRegularizer:
         told = {"brake": self._pull.braked, "waiting": self.waiting if len(self.log) == LONG else ""}
         if solution.status is not Status.CONVERGED:
             told[solution.status.name] = f"the alpha update {solution.told()}. Shown once; every update is in the log."
-        padded = self._world is not None  # by a sampler that gives every process as many samples
-        told["visits"] = "" if seen is None or "visits" in self._warned else seen.left_out(padded=padded)
+        if seen is not None and "visits" not in self._warned:
+            told["visits"] = seen.left_out(padded=self._world is not None)
         for kind, words in told.items():
             if words and kind not in self._warned:
                 self._warned.add(kind)

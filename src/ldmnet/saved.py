@@ -82,18 +82,18 @@ def checked_rows(state: Mapping[str, Any], labelled: Tensor) -> list[Tensor | No
         state: the state.
         labelled: (n,) which samples have a target.
     """
-    names, n, target = ("target", "Z", "running", "visits"), len(labelled), state["target"]
+    names, n, target, several = ("target", "Z", "running", "visits"), len(labelled), state["target"], False
     if target is not None:
         check_rows("target", target, n, finite=labelled)
-        if state["Z"] is not None:  # several processes keep none
-            check_rows("Z", state["Z"], n, target, labelled)
+        several = isinstance(state["Z"], Tensor) and len(state["Z"]) == 0  # processes, which keep no Z
+        check_rows("Z", state["Z"], 0 if several else n, None if several else target, None if several else labelled)
     elif any(state[name] is not None for name in names):
         raise damaged("it has no target, but what belongs to one")
     if state["running"] is not None:
         check_rows("running", state["running"], n, target)
     if state["visits"] is not None:
         check_counts("visits", state["visits"], n)
-    return [state[name] for name in names]
+    return [None if name == "Z" and several else state[name] for name in names]
 
 
 def check_rows(what: str, value: Any, n: int, like: Tensor | None = None, finite: Tensor | None = None) -> None:

@@ -197,11 +197,17 @@ class Pull:
         unit = torch.maximum(spread.clamp(min=self.strength * self.level / self.mu), distances.detach() / REACH**2)
         return (distances / unit).sum() * (self.strength * self.level / (2 * size))
 
-    def pool(self, total: Callable[[Tensor], Tensor]) -> None:
-        """Make what this process saw since the last update what all processes saw; `total` adds up over them."""
+    def pool(self, total: Callable[[Tensor], Tensor], *, keep: bool = True) -> None:
+        """Make what this process saw since the last update what all processes saw.
+
+        Args:
+            total: adds up over the processes.
+            keep: False in a process that leaves it to another one.
+        """
         mine = [0.0, 0.0] if self._seen is None else self._seen.tolist()
         *seen, count = total(torch.tensor([*mine, self._count], dtype=torch.float64)).tolist()
-        self._seen, self._count = torch.tensor(seen, dtype=torch.float64) if count else None, int(count)
+        self._seen = torch.tensor(seen, dtype=torch.float64) if count and keep else None
+        self._count = int(count) if keep else 0
 
     def _see(self, distance: Tensor, spread: Tensor, count: int) -> None:
         """Remember the sum of |f - target|^2 over `count` samples, and their spread."""

@@ -1,15 +1,18 @@
 """What the processes of the pool do, and the data they do it with; every function gets the process group first."""
 
 import os
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ldmnet import ManifoldRegularizer
+from ldmnet import IndexedDataset, ManifoldRegularizer, sweep
 from ldmnet.data import load
-from ldmnet.distributed import Sharing
+from ldmnet.distributed import Share, Sharing
 from ldmnet.seeds import generator
 
 SMALL = Sharing(timeout=30)
@@ -97,3 +100,128 @@ def digits_updates(group, mass, classes, sharing):
         f = torch.relu(x[index] @ (layer + 0.002 * step * torch.randn(784, 64, generator=generator(step, "layer"))))
         regularizer.step(f, index)
     return regularizer.target
+
+
+# ---- sweeps
+
+
+def network(d=6, width=4):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(d, width), torch.nn.ReLU())
+
+
+def samples(n=23, d=6):
+    return torch.randn(n, d, generator=generator(5, "samples"))
+
+
+def swept(group, kind, n=23):
+    """This process's share of a sweep over a tensor, a loader or a wrapped model."""
+    model, x = network(), samples(n)
+    data = x
+    if kind == "loader":
+        pairs = IndexedDataset(TensorDataset(x, torch.zeros(n)))
+        data = DataLoader(pairs, batch_size=4, sampler=DistributedSampler(pairs, 2, 0))
+    if kind == "wrapped":
+        model = DistributedDataParallel(model, process_group=group)
+    share = sweep(model, data, layer="1", batch_size=4, process_group=group)
+    return (share.features, share.index, share.n) if isinstance(share, Share) else share
+
+
+def swept_step(group, doctored):
+    """A step on a sweep's share, which the last process may have spoilt."""
+    share = sweep(network(), samples(), process_group=group)
+    regularizer = ManifoldRegularizer(process_group=group, sharing=SMALL)
+    if dist.get_rank(group) == dist.get_world_size(group) - 1:
+        f, index = share.features, share.index
+        if doctored == "a sample twice":
+            share = Share(torch.cat([f, f[:1]]), torch.cat([index, index[:1]]), share.n)
+        if doctored == "a sample of another":
+            share = Share(f, index - 1, share.n)
+        if doctored == "NaN":
+            share = Share(f * torch.nan, index, share.n)
+        if doctored == "narrow":
+            share = Share(f[:, :2], index, share.n)
+    return regularizer.step(share).status
+
+
+# ---- state
+
+
+def regularizer_of(group, sharing=SMALL, **options):
+    labels, _ = cases()["five classes"]
+    return ManifoldRegularizer(None, labels, process_group=group, sharing=sharing, **{"strength": 0.3, **options})
+
+
+def trained(group, regularizer, first, last):
+    """Steps `first` to `last` with features that learn, and a penalty after each; the last penalty's gradient."""
+    labels, _ = cases()["five classes"]
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    for step in range(first, last):
+        f = cloud(labels) * min(step, 1) + torch.randn(len(labels), 12, generator=generator(step, "noise"))
+        mine = torch.arange(len(labels))[rank::size]
+        regularizer.step(f[mine], mine)
+        for batch in torch.split(mine, 50):
+            features = (f[batch] + 0.1).requires_grad_()
+            penalty = regularizer.penalty(features, batch)
+            penalty.backward()
+    return features.grad
+
+
+def saved(group, sharing=SMALL):
+    """The state after three steps, by every process, without a word to the others."""
+    regularizer = regularizer_of(group, sharing)
+    trained(group, regularizer, 0, 3)
+    regularizer.pool()
+    with silence():
+        state = regularizer.state_dict()
+        index = torch.arange(3 + dist.get_rank(group))  # not as many everywhere
+        regularizer.penalty(regularizer.target[index], index)
+    return state, regularizer.target
+
+
+def resumed(group, state, sharing=SMALL):
+    """The targets of a state that was loaded, and after one more step."""
+    regularizer = regularizer_of(group, sharing)
+    with silence():
+        regularizer.load_state_dict(state)
+        before = regularizer.target
+    trained(group, regularizer, 3, 4)
+    return before, regularizer.target, regularizer.mu
+
+
+@contextmanager
+def silence():
+    """Within it whoever talks to another process fails."""
+    names = ("all_reduce", "all_gather", "all_gather_object", "broadcast", "broadcast_object_list", "all_to_all_single")
+    kept = {name: getattr(dist, name) for name in (*names, "barrier", "new_group")}
+
+    def refused(*args, **options):
+        raise AssertionError("a collective call")
+
+    for name in kept:
+        setattr(dist, name, refused)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(dist, name, function)
+
+
+def uneven(group, what):
+    """A step to which the processes bring what does not fit together."""
+    rank = dist.get_rank(group)
+    regularizer = regularizer_of(group)
+    n = 400
+    f, index = torch.randn(n // 2, 3, generator=generator(rank, "uneven")), torch.arange(n)[rank::2]
+    if rank == 1:
+        if what == "NaN":
+            f[3, 1] = torch.nan
+        if what == "missing":
+            f, index = f[:-1], index[:-1]
+        if what == "beyond":
+            index = index + 400
+        if what == "other settings":
+            regularizer = regularizer_of(group, strength=0.4)
+        if what == "no features":
+            f = None
+    regularizer.step(f, index)

@@ -101,7 +101,7 @@ def test_fit_is_algorithm_1(monkeypatch):
     """The whole loop again, plainly, with the dense reference in the place of the regulariser."""
     made = Method.regularizer
 
-    def exact(method, inputs, labels):
+    def exact(method, inputs, labels, sharing=None):
         regularizer = made(method, inputs, labels)
         regularizer.settings = replace(regularizer.settings, tol=1e-13, max_steps=500)
         return regularizer

@@ -63,7 +63,7 @@ def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
-    probabilities = checked_outputs(sweep(loaded.model, loaded.standardize(samples.x))).double().softmax(1)
+    probabilities = checked_outputs(sweep(loaded.model, loaded.standardize(samples.x), whole=True)).double().softmax(1)
     best = probabilities.argmax(1)
     head = ["sample", "predicted", *(f"p({name})" for name in loaded.class_names)]
     rows = [
@@ -102,7 +102,8 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
-    features = checked_outputs(sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer)).numpy()
+    swept = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer, whole=True)
+    features = checked_outputs(swept).numpy()
     if output.suffix.lower() == ".csv":
         known = [] if samples.y is None else [[samples.class_names[i] for i in samples.y.tolist()]]
         head = ["sample", *("label" for _ in known), *(f"f{i}" for i in range(features.shape[1]))]

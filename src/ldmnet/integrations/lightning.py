@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ldmnet.distributed.travel import Share
 from ldmnet.errors import InputError, missing_extra
 from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
@@ -119,7 +120,7 @@ class ManifoldCallback(Callback):
             update = self.regularizer.step(self._swept(trainer, pl_module))
             pl_module.log_dict({name: value for name, value in update.scalars().items() if name != "ldmnet/penalty"})
 
-    def _swept(self, trainer: Trainer, pl_module: LightningModule) -> Tensor:
+    def _swept(self, trainer: Trainer, pl_module: LightningModule) -> Tensor | Share:
         precision, run = trainer.precision_plugin, self.forward or run_on
 
         def forward(module: Any, batch: Any) -> Any:

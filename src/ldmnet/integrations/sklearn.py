@@ -187,7 +187,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The probability of every class, (n, n_classes), in the order of `classes_`."""
         inputs = self._checked(X)
-        scores: NDArray[np.float64] = sweep(self.module_, inputs).double().softmax(1).cpu().numpy()
+        scores: NDArray[np.float64] = sweep(self.module_, inputs, whole=True).double().softmax(1).cpu().numpy()
         return scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -199,7 +199,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """The features of every sample, (n, d_feat)."""
         inputs = self._checked(X)
-        features: NDArray[np.float32] = sweep(self.module_, inputs, layer=self.layer).cpu().numpy()
+        features: NDArray[np.float32] = sweep(self.module_, inputs, layer=self.layer, whole=True).cpu().numpy()
         return features
 
     def _checked(self, X: ArrayLike) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ldmnet.distributed.travel import Share
 from ldmnet.errors import InputError, StateError, missing_extra
 from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
@@ -106,8 +107,8 @@ class ManifoldMixin:
             penalty = penalty / self.current_gradient_accumulation_steps
         return (loss + penalty, outputs) if return_outputs else loss + penalty
 
-    def swept_features(self: Any) -> Tensor:
-        """The features of the whole training set, in its order, in eval mode."""
+    def swept_features(self: Any) -> Tensor | Share:
+        """The features of the training set in eval mode, in its order; of several processes, each has its part."""
 
         def forward(model: Any, batch: Any) -> Any:
             inputs = self._prepare_inputs(batch)

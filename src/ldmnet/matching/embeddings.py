@@ -170,10 +170,10 @@ def learn(
             history, seconds = result.history, result.seconds
     except DivergenceError as error:
         diverged = str(error)
-        if not bool(torch.isfinite(sweep(model.features, x)).all()):
+        if not bool(torch.isfinite(sweep(model.features, x, whole=True)).all()):
             initialize(model, settings.init, seed)  # the weights have run away: untrained is the last good state
     return Learned(
-        lambda y: sweep(model.features, y),
+        lambda y: sweep(model.features, y, whole=True),
         [float(f"{epoch.loss:.4g}") for epoch in history],
         seconds or {"train": time.perf_counter() - started},
         diverged,

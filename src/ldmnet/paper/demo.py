@@ -103,7 +103,7 @@ def _draw(
             console.print(f"{TITLES[run.row]} is left out: {record.diverged}", soft_wrap=True, highlight=False)
             continue
         model = run.settings.network(folder / WEIGHTS)
-        panels[f"{TITLES[run.row]}: {record.accuracy:.1f} %"] = sweep(model, data.test[0], layer="features")
+        panels[f"{TITLES[run.row]}: {record.accuracy:.1f} %"] = sweep(model, data.test[0], layer="features", whole=True)
     feature_figure(panels, data.test[1], output, title=title)
     return records
 

@@ -43,34 +43,40 @@ class InOrder:
     Args:
         data: (n, ...), a data set with a length, or a DataLoader.
         batch_size: samples per batch where `data` is no loader.
+        share: which of how many shares to read, each a run of samples: (0, 1) reads all.
 
     Attributes:
+        n: how many samples the data set has.
+        mine: the samples of the share.
         indexed: whether a batch begins with the index of an IndexedDataset.
     """
 
-    def __init__(self, data: Any, batch_size: int = 500) -> None:
+    def __init__(self, data: Any, batch_size: int = 500, share: tuple[int, int] = (0, 1)) -> None:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}.")
         dataset = data.dataset if isinstance(data, DataLoader) else data
-        self._n = _length(dataset)
+        self.n = _length(dataset)
+        self.mine = range(self.n * share[0] // share[1], self.n * (share[0] + 1) // share[1])
         self._tensor: Tensor | None = None
         self._batch_size = batch_size
         if isinstance(data, Tensor):
             self._tensor = data
-        elif self._n:
-            self._loader = _sequential(data, batch_size)
+        elif self.mine:
+            self._loader = _sequential(data, batch_size, self.mine)
         self.indexed = begins_with_index(dataset)
 
     def __len__(self) -> int:
-        return self._n
+        return len(self.mine)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._n == 0:
+        if self.n == 0:
             raise InputError("the data set is empty: there is nothing to sweep.")
-        if self._tensor is not None:
-            yield from torch.split(self._tensor, self._batch_size)
+        if not self.mine:
             return
-        start = 0
+        start = self.mine.start
+        if self._tensor is not None:
+            yield from torch.split(self._tensor[start : self.mine.stop], self._batch_size)
+            return
         for batch in self._loader:
             if self.indexed and isinstance(batch, tuple | list):
                 start += _checked_index(batch[0], start)
@@ -134,10 +140,10 @@ def _length(dataset: Any) -> int:
         ) from error
 
 
-def _sequential(data: Any, batch_size: int) -> DataLoader[Any]:
+def _sequential(data: Any, batch_size: int, mine: range) -> DataLoader[Any]:
     apart = torch.Generator().manual_seed(0)  # a loader draws its workers' seed, else from the training's numbers
     if not isinstance(data, DataLoader):
-        return DataLoader(data, batch_size=batch_size, generator=apart)
+        return DataLoader(data, batch_size=batch_size, sampler=mine, generator=apart)
     if data.batch_sampler is None:
         raise InputError(
             "the loader has batch_size=None and leaves batches to its data set, so that their samples cannot be "
@@ -147,6 +153,7 @@ def _sequential(data: Any, batch_size: int) -> DataLoader[Any]:
     return DataLoader(
         data.dataset,
         batch_size=size if isinstance(size, int) else batch_size,
+        sampler=mine,
         num_workers=data.num_workers,
         collate_fn=data.collate_fn,
         pin_memory=data.pin_memory,

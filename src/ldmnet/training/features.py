@@ -7,13 +7,18 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, Subset
 
+from ldmnet.distributed.launch import refuse_split_weights
+from ldmnet.distributed.travel import Share
+from ldmnet.distributed.world import world_of
 from ldmnet.errors import InputError
 from ldmnet.training.batches import InOrder, moved, run_on
 
@@ -100,12 +105,39 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
 def named_layer(model: nn.Module, layer: str) -> nn.Module:
     """The submodule of that name, or a sentence that lists the names there are."""
-    modules: dict[str, nn.Module] = dict(uncompiled(model).named_modules())
+    model = uncompiled(model)
+    model = model.module if isinstance(model, DistributedDataParallel) else model
+    modules: dict[str, nn.Module] = dict(model.named_modules())
     if layer not in modules or layer == "":
         names = ", ".join(name for name in modules if name)
         remedy = " Choose the one that gives the features as `layer`." if names else ""
         raise InputError(f"the model has no layer {layer!r}. Its layers: {names or 'none'}.{remedy}")
     return modules[layer]
+
+
+@overload
+def sweep(
+    model: nn.Module,
+    data: Tensor | Dataset[Any] | DataLoader[Any],
+    *,
+    layer: Layer | None = None,
+    batch_size: int = 500,
+    forward: Callable[[Any, Any], Any] | None = None,
+    whole: Literal[True],
+) -> Tensor: ...
+
+
+@overload
+def sweep(
+    model: nn.Module,
+    data: Tensor | Dataset[Any] | DataLoader[Any],
+    *,
+    layer: Layer | None = None,
+    batch_size: int = 500,
+    forward: Callable[[Any, Any], Any] | None = None,
+    process_group: ProcessGroup | None = None,
+    whole: bool = False,
+) -> Tensor | Share: ...
 
 
 @torch.no_grad()  # not inference_mode: what a module makes and keeps in its first pass must serve training too
@@ -116,8 +148,14 @@ def sweep(
     layer: Layer | None = None,
     batch_size: int = 500,
     forward: Callable[[Any, Any], Any] | None = None,
-) -> Tensor:
+    process_group: ProcessGroup | None = None,
+    whole: bool = False,
+) -> Tensor | Share:
     """The features of a whole data set, in its order.
+
+    Where torch.distributed is initialised the processes share the data set out, without padding, and each gets the
+    features of its part as a `Share`, for `ManifoldRegularizer.step`, which checks that every sample came once. Nothing
+    is sent here.
 
     Runs in eval mode (DropOut off) and without gradients; the training mode is put back afterwards. Only the features
     are kept, so that a data set may be larger than the memory.
@@ -135,14 +173,21 @@ def sweep(
         batch_size: samples per pass where `data` is no loader.
         forward: runs the model on a batch, which is whole and on the network's device; without a `layer`, what it
             returns are the features.
+        process_group: the processes that share the data set; all unless given.
+        whole: True gives every process the features of the whole data set.
 
     Returns:
-        (n, d_feat), flattened after the first dimension.
+        (n, d_feat), flattened after the first dimension; a `Share` of it where several processes share the data set.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got a {type(model).__name__}.")
     model = model if layer is None else uncompiled(model)
-    samples, tap = InOrder(data, batch_size), None if layer is None else FeatureTap(model, layer)
+    model = model.module if isinstance(model, DistributedDataParallel) else model  # whose passes talk to each other
+    world = None if whole else world_of(process_group)
+    if world is not None:
+        refuse_split_weights(model)
+    samples = InOrder(data, batch_size, (0, 1) if world is None else (world.rank, world.size))
+    tap = None if layer is None else FeatureTap(model, layer)
     place = next(chain(model.parameters(), model.buffers()), None)
     out: Tensor | None = None
     done = 0
@@ -165,17 +210,28 @@ def sweep(
             if done + len(piece) <= len(samples):
                 out[done : done + len(piece)] = piece
             done += len(piece)
+    if out is None and samples.n and not len(samples):  # more processes than samples
+        out = _no_rows(model, data, layer, forward)
     if out is None or done != len(samples):
         raise InputError(
             f"the model gave {done} rows of features for {len(samples)} samples: one per sample is needed."
         )
-    return out
+    mine = samples.mine
+    return out if world is None else Share(out, torch.arange(mine.start, mine.stop), samples.n)
+
+
+def _no_rows(model: nn.Module, data: Any, layer: Layer | None, forward: Callable[[Any, Any], Any] | None) -> Tensor:
+    """The features of no sample: their number and type are those of the first one."""
+    first: Any = data[:1] if isinstance(data, Tensor) else Subset(getattr(data, "dataset", data), [0])
+    if isinstance(data, DataLoader):
+        first = DataLoader(first, collate_fn=data.collate_fn)
+    return sweep(model, first, layer=layer, forward=forward, whole=True)[:0]
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, inputs: Tensor, labels: Tensor, *, batch_size: int = 500) -> tuple[float, float]:
     """The mean softmax loss and the accuracy (0 to 1) of a classifier in eval mode."""
-    logits = sweep(model, inputs, batch_size=batch_size).float()
+    logits = sweep(model, inputs, batch_size=batch_size, whole=True).float()
     labels = labels.to(logits.device)
     return float(F.cross_entropy(logits, labels)), float((logits.argmax(1) == labels).double().mean())
 

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ldmnet.distributed.launch import joined
+from ldmnet.distributed.targets import Sharing
 from ldmnet.errors import InputError
 from ldmnet.fingerprints import fingerprint
 from ldmnet.networks import set_dropout
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.augment import Augment, augmentation
-from ldmnet.training.checkpoint import read_checkpoint
 from ldmnet.training.divergence import divergence, tell_bad_end, tell_unused
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
@@ -38,6 +39,7 @@ from ldmnet.training.samples import (
 )
 from ldmnet.training.settings import TrainSettings, name_of
 from ldmnet.training.state import Run
+from ldmnet.training.together import of_first, read_once, start_alike, stream
 from ldmnet.updates import Update
 
 
@@ -94,8 +96,13 @@ def fit(
     checkpoint: str | Path | None = None,
     on_epoch: OnEpoch | None = None,
     progress: bool = True,
+    sharing: Sharing | None = None,
 ) -> Fit:
     """Train a classifier with one of the methods.
+
+    Under torchrun, or where torch.distributed is initialised, all processes call it with the same arguments and train
+    one model: they share every batch out, so that `batch_size` is that of all together, and average the gradients. The
+    first process alone draws the progress bar, calls `on_epoch` and writes the checkpoint; all get the result.
 
     Args:
         model: any module that maps a batch to class scores; it is trained in place.
@@ -119,8 +126,10 @@ def fit(
             on the CPU.
         on_epoch: called with every finished `Epoch`; draws a progress bar unless given.
         progress: False for silence.
+        sharing: how several processes share the regulariser's work and targets.
 
     Raises:
+        DistributedError: another process died, failed or did not answer in time.
         DivergenceError: the loss is not finite. The model is left as it was before that epoch.
     """
     method, settings = method or Method(), settings or TrainSettings()
@@ -130,6 +139,7 @@ def fit(
         named_layer(model, name)
     if device is not None:
         move(model, device)
+    world = joined((sharing or Sharing()).timeout)
     weight = first_weight(model)
     x, y = as_tensors(data, "data", weight, unlabelled=True)
     held_out = None if validation is None else as_tensors(validation, "validation", weight)
@@ -140,16 +150,17 @@ def fit(
     with channels_last(model, x) as x:
         check_outputs(model, validation=held_out, test=tested)
         path = None if checkpoint is None else Path(checkpoint)
-        state = read_checkpoint(path) if path is not None and path.exists() else None
+        start_alike(world, model, x, y, settings.batch_size)
+        state = read_once(world, path)
         own = {"optimizer": optimizer, "schedule": schedule, "augment": augment}
-        augment_draw = generator(settings.seed, "augment")
+        augment_draw = generator(settings.seed, stream("augment", world))
         run = Run(
             model=model,
             x=x,
             y=y,
             layer=layer,
             settings=settings,
-            regularizer=method.regularizer(x, y),
+            regularizer=method.regularizer(x, y, sharing),
             descent=descent(model, settings, method.torch_weight_decay, optimizer, schedule),
             draw=generator(settings.seed, "batches"),
             augment=augmentation(settings.augment, augment, x, augment_draw),
@@ -163,25 +174,29 @@ def fit(
                 "layer": ",".join(layer_names(layer)),
             },
             checkpoint=path,
+            world=world,
         )
+        run.descent.world = world
         if run.checkpoint is not None:
             run.settings_saved["data"] = fingerprint(x, y, run.weights)
-        bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
+        first = world is None or world.rank == 0
+        bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None and first else None
         with torch.random.fork_rng(devices=[] if x.device.type == "cpu" else None):
-            torch.manual_seed(derive_seed(settings.seed, "dropout"))
+            torch.manual_seed(derive_seed(settings.seed, stream("dropout", world)))
             if state is not None:
                 run.resume(state)
             if bar is None:
-                _train(run, held_out, on_epoch)
+                _train(run, held_out, on_epoch if first else None)
             else:
                 with bar:
                     _train(run, held_out, bar)
         labelled = run.labelled
         known = (x, y) if bool(labelled.all()) else (x[labelled], y[labelled])
-        logits = sweep(model, known[0]).float()
+        logits = sweep(model, known[0], whole=True).float()
         train_loss = float(F.cross_entropy(logits, known[1]))
-        tell_bad_end(logits, known[1], train_loss)
-        tell_unused(run.regularizer)
+        if first:
+            tell_bad_end(logits, known[1], train_loss)
+            tell_unused(run.regularizer)
         result = Fit(model, method, run.history, run.regularizer, train_loss, seconds=run.seconds)
         result.best_epoch = best_epoch(run.history)
         if tested is not None:
@@ -199,10 +214,12 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
         if run.regularizer is not None and run.regularizer.due(run.epoch):
             update = _update(run, run.regularizer).scalars()  # steps 4, 1 and 2
         epoch = replace(_descend(run), update=update)  # step 3
+        if run.world is not None:
+            run.world.same(list(run.model.buffers()))  # the first process's statistics of BatchNorm count
         if not math.isfinite(epoch.loss + epoch.penalty) or not run.weights_are_finite():
             raise divergence(run)
         if validation is not None:
-            val_loss, val_accuracy = evaluate(run.model, *validation)
+            val_loss, val_accuracy = of_first(run.world, evaluate(run.model, *validation))
             epoch = replace(epoch, val_loss=val_loss, val_accuracy=val_accuracy)
         run.history.append(epoch)
         run.epoch += 1
@@ -238,7 +255,7 @@ def _descend(run: Run) -> Epoch:
     started = time.perf_counter()
     model.train()
     with FeatureTap(model, run.layer) as tap:
-        for index, x, y in run.batches():
+        for whole, index, x, y in run.batches():
             with run.autocast():
                 logits, features = tap(x)
             logits = logits.to(precise)
@@ -247,12 +264,18 @@ def _descend(run: Run) -> Epoch:
             labelled = len(index) if n_labelled == n else (y >= 0).sum()
             loss = softmax_loss(logits, y, labelled, None if run.weights is None else run.weights[index])
             loss_sum += loss.detach() * labelled
+            if run.world is not None:  # the mean of the processes' gradients is then that of the batch
+                loss = loss * (run.world.size * labelled / (run.y[whole] >= 0).sum().clamp(min=1))
             if regularizer is not None:
                 penalty = regularizer.penalty(features, index)
                 penalty_sum += penalty.detach() * len(index)
-                loss = loss + penalty  # eq. (10)
+                share = 1 if run.world is None else run.world.size * len(index) / len(whole)
+                loss = loss + (penalty if share == 1 else penalty * share)  # eq. (10)
             correct += (logits.detach().argmax(1) == y).sum()
             run.descent.step(loss)
+    if run.world is not None:
+        sums = torch.stack([loss_sum, penalty_sum, correct]).double()
+        loss_sum, penalty_sum, correct = run.world.total(sums)
     run.seconds["train"] += time.perf_counter() - started
     return Epoch(
         run.epoch,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor
 
+from ldmnet.distributed.targets import Sharing
 from ldmnet.errors import InputError
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.settings import ManifoldSettings, with_python_numbers
@@ -77,8 +78,9 @@ class Method(ManifoldSettings):
             options["coupling" if self.mu is None else "lambda_tilde"] = math.inf if self.mu is None else 0.0
         return ManifoldSettings(**options)
 
-    def regularizer(self, inputs: Tensor, labels: Tensor) -> ManifoldRegularizer | None:
-        """The regulariser of this method for a training set, or None."""
+    def regularizer(self, inputs: Tensor, labels: Tensor, sharing: Sharing | None = None) -> ManifoldRegularizer | None:
+        """The regulariser of this method for a training set, or None; `sharing` is how several processes share it."""
         if not self.pulls:
             return None
-        return ManifoldRegularizer(None if self.mu is None else inputs, labels, settings=self.manifold)
+        x = None if self.mu is None else inputs
+        return ManifoldRegularizer(x, labels, settings=self.manifold, sharing=sharing)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ldmnet.distributed.launch import average_gradients
+from ldmnet.distributed.world import World
 from ldmnet.errors import InputError
 from ldmnet.training.settings import TrainSettings
 
@@ -23,6 +25,9 @@ class Descent:
         settings: the learning rate's schedule and the largest norm of the gradient.
         optimizer: with the learning rate of the start in each of its groups.
         schedule: a factor on that rate for each epoch, in place of the settings' schedule.
+
+    Attributes:
+        world: the processes whose gradients are averaged; None if there is one.
     """
 
     def __init__(
@@ -33,6 +38,7 @@ class Descent:
         schedule: Schedule | None = None,
     ) -> None:
         self.optimizer = optimizer
+        self.world: World | None = None
         self._weights = [p for p in model.parameters() if p.requires_grad]
         self._settings = settings
         self._schedule = schedule
@@ -54,6 +60,8 @@ class Descent:
         """One step, with the gradient clipped where the settings say so."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.world is not None:
+            average_gradients(self.world, self._weights)
         if self._settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._weights, self._settings.clip_norm)
         self.optimizer.step()

@@ -196,7 +196,7 @@ def channels_last(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
     try:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         try:
-            sweep(model, laid_out[:2])
+            sweep(model, laid_out[:2], whole=True)
         except RuntimeError:
             model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
             laid_out = x
@@ -210,6 +210,6 @@ def check_outputs(model: nn.Module, **parts: tuple[Tensor, Tensor] | None) -> No
     for name, part in parts.items():
         if part is None:
             continue
-        outputs, largest = sweep(model, part[0][:1]).shape[1], int(part[1].max())
+        outputs, largest = sweep(model, part[0][:1], whole=True).shape[1], int(part[1].max())
         if outputs <= largest:
             raise InputError(f"{name}: the label {largest} does not fit a model of {outputs} outputs.")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ldmnet.distributed.world import World
 from ldmnet.errors import StateError
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.saved import check_mapping, check_number, entries_of, refuse
@@ -42,21 +43,30 @@ class Run:
     weights: Tensor | None  # of the samples in the loss; None if all are alike
     settings_saved: dict[str, Any]
     checkpoint: Path | None
+    world: World | None = None  # the processes that train together
     epoch: int = 0
     history: list[Epoch] = field(default_factory=list)
     good_weights: dict[str, Tensor] = field(default_factory=dict)
     best_weights: dict[str, Tensor] = field(default_factory=dict)  # kept where the settings have patience
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "sweep": 0.0})
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """One epoch's batches (index, x, y), shuffled and augmented: the set is in memory, so it is indexed."""
+    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """One epoch's batches, shuffled and augmented: the set is in memory, so it is indexed.
+
+        Several processes share every batch out; all draw the same order.
+
+        Yields:
+            The indices of the batch; and of this process's part of it indices, x and y.
+        """
         order = torch.randperm(len(self.x), generator=self.draw).to(self.x.device)
         pieces = list(torch.split(order, self.settings.batch_size))
-        if len(pieces) > 1 and len(pieces[-1]) == 1:  # one sample has no spread, which BatchNorm asks for
+        rank, size = (0, 1) if self.world is None else (self.world.rank, self.world.size)
+        if len(pieces) > 1 and len(pieces[-1]) < 2 * size:  # one sample has no spread, which BatchNorm asks for
             pieces[-2:] = [torch.cat(pieces[-2:])]
-        for index in pieces:
+        for whole in pieces:
+            index = whole[rank::size]
             x = self.x[index]
-            yield index, x if self.augment is None else self.augment(x), self.y[index]
+            yield whole, index, x if self.augment is None else self.augment(x), self.y[index]
 
     @property
     def labelled(self) -> Tensor:
@@ -102,19 +112,23 @@ class Run:
         return all(math.isfinite(float(total)) for total in sums)  # one NaN spoils the sum
 
     def save(self) -> None:
-        """Write the checkpoint, where there is a place for it."""
+        """Write the checkpoint, where there is a place for it; of several processes, the first does."""
         if self.checkpoint is None:
             return
+        streams = {"augment": self.augment_draw.get_state(), "torch": torch.get_rng_state()}
+        ranks = []
+        if self.world is not None:
+            if self.regularizer is not None:
+                self.regularizer.pool()
+            ranks = self.world.objects(streams)
+            if self.world.rank:
+                return
         state = {
             "epoch": self.epoch,
             "model": self.model.state_dict(),
             "optimizer": self.descent.optimizer.state_dict(),
             "regularizer": None if self.regularizer is None else self.regularizer.state_dict(),
-            "random": {
-                "batches": self.draw.get_state(),
-                "augment": self.augment_draw.get_state(),
-                "torch": torch.get_rng_state(),
-            },
+            "random": {"batches": self.draw.get_state(), **streams, "ranks": ranks},
             "best": self.best_weights,
             "history": [e.as_dict() for e in self.history],
             "settings": self.settings_saved,
@@ -159,12 +173,20 @@ class Run:
         if self.regularizer is not None:
             self.regularizer.load_state_dict(state["regularizer"])  # it says so if the data is another
         self.draw.set_state(state["random"]["batches"])
-        self.augment_draw.set_state(state["random"]["augment"])
-        torch.set_rng_state(state["random"]["torch"])
+        self._take_streams(state["random"])
         _check_optimizer(state["optimizer"], self.descent.optimizer.param_groups)
         self.descent.optimizer.load_state_dict(state["optimizer"])
         self.best_weights, self.epoch, self.history = best, state["epoch"], history
         self.seconds |= seconds
+
+    def _take_streams(self, random: dict[str, Any]) -> None:
+        """Resume this process's random numbers; one that was not there before keeps those of its own start."""
+        rank, size = (0, 1) if self.world is None else (self.world.rank, self.world.size)
+        ranks = random.get("ranks", [])
+        mine = ranks[rank] if len(ranks) == size else random if rank == 0 else None
+        if mine is not None:
+            self.augment_draw.set_state(mine["augment"])
+            torch.set_rng_state(mine["torch"])
 
 
 def _check_optimizer(saved: Any, groups: list[dict[str, Any]]) -> None:

@@ -1,0 +1,54 @@
+"""Processes that torchrun started: joined, and given one model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ldmnet.distributed.world import TIMEOUT, World, world_of
+from ldmnet.errors import InputError
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
+
+
+def joined(timeout: float = TIMEOUT) -> World | None:
+    """The processes that train together: those of the initialised group, or of torchrun, which are then joined."""
+    launched = all(name in os.environ for name in LAUNCHED) and int(os.environ["WORLD_SIZE"]) > 1
+    if launched and dist.is_available() and not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    return world_of(None, timeout)
+
+
+def leave() -> None:
+    """End the group that `joined` made, so that nothing is told at the end of the process."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def refuse_split_weights(model: nn.Module) -> None:
+    """Refuse a model whose weights are split over processes (FSDP, tensor parallelism)."""
+    kinds = {type(part).__name__ for part in (*model.modules(), *model.parameters())}
+    if kinds & {"FullyShardedDataParallel", "DTensor"}:
+        raise InputError(
+            "the model's weights are split over processes (FSDP or tensor parallelism), where a sweep of each "
+            "process's own samples would wait for the others for ever. Train with DistributedDataParallel, "
+            "where every process has the whole model."
+        )
+
+
+def average_gradients(world: World, weights: Iterable[nn.Parameter]) -> None:
+    """The mean over the processes of the gradients of all weights, in place; every process has the same ones."""
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for gradient in gradients:
+        by_type.setdefault(gradient.dtype, []).append(gradient)
+    for some in by_type.values():
+        mean = world.total(torch.cat([gradient.flatten() for gradient in some])) / world.size
+        for gradient, part in zip(some, torch.split(mean, [gradient.numel() for gradient in some]), strict=True):
+            gradient.copy_(part.view_as(gradient))
