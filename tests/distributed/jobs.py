@@ -1,6 +1,7 @@
 """What the processes of the pool do, and the data they do it with; every function gets the process group first."""
 
 import os
+import shutil
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ldmnet import IndexedDataset, ManifoldRegularizer, sweep
+from ldmnet import IndexedDataset, ManifoldRegularizer, Method, TrainSettings, fit, sweep
 from ldmnet.data import load
 from ldmnet.distributed import Share, Sharing
 from ldmnet.seeds import generator
@@ -225,3 +226,51 @@ def uneven(group, what):
         if what == "no features":
             f = None
     regularizer.step(f, index)
+
+
+# ---- fit: by all four processes of the pool, or alone
+
+
+def two_moons(n=240):
+    """Two interleaved half circles in the plane, and their labels."""
+    t = torch.rand(n, generator=generator(0, "moons")) * torch.pi
+    y = torch.arange(n) % 2
+    x = torch.stack([t.cos() + y, (1 - 2 * y) * t.sin() + 0.3 * y], 1)
+    return x + 0.1 * torch.randn(n, 2, generator=generator(1, "moons")), y
+
+
+def moons_net(batchnorm=False):
+    middle = [torch.nn.BatchNorm1d(16)] if batchnorm else []
+    net = torch.nn.Sequential(torch.nn.Linear(2, 16), *middle, torch.nn.ReLU(), torch.nn.Linear(16, 8), torch.nn.ReLU())
+    net.add_module("head", torch.nn.Linear(8, 2))
+    return net
+
+
+def fitted(group, folder, batchnorm=False, epochs=6, cut=None, n=240, seed=None):
+    """Train; the history, the weights, the targets, and what was told of epochs in this process."""
+    torch.manual_seed(dist.get_rank() if seed is None and dist.is_initialized() else seed or 0)
+    model, told = moons_net(batchnorm), []
+    settings = TrainSettings(epochs=epochs, lr=0.05, batch_size=50, checkpoint_every=1, lr_drop_after=1.0)
+    method = Method(name="ldmnet", features="sweep")
+    x, y = two_moons(n)
+
+    def on_epoch(epoch):
+        told.append(epoch.epoch)
+        if cut is not None and epoch.epoch == 2:  # as a process that ends here leaves it
+            shutil.copy(Path(folder) / "checkpoint.pt", cut)
+
+    layer = "4" if batchnorm else "3"
+    result = fit(
+        model,
+        (x, y),
+        method=method,
+        settings=settings,
+        layer=layer,
+        validation=(x[:50], y[:50]),
+        checkpoint=None if folder is None else Path(folder) / "checkpoint.pt",
+        on_epoch=on_epoch,
+        sharing=SMALL,
+    )
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    history = [(e.loss, e.penalty, e.accuracy, e.val_loss, e.val_accuracy) for e in result.history]
+    return history, weights, result.regularizer.target, told
