@@ -7,6 +7,7 @@ import click
 import ldmnet
 from ldmnet.cli.answers import embed, export, predict
 from ldmnet.cli.experiments import demo, reproduce, study
+from ldmnet.cli.launched import follow
 from ldmnet.cli.match import match
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
@@ -27,8 +28,10 @@ from ldmnet.cli.yourdata import compare, train, tune
     ),
 )
 @click.version_option(ldmnet.__version__, prog_name="ldmnet")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Low-dimensional-manifold regularised neural networks."""
+    follow(context.invoked_subcommand)
 
 
 COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 characters

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ldmnet.cli.answers import DATA, tell_reading
 from ldmnet.cli.completion import one_of, some_of
+from ldmnet.cli.launched import leads
 from ldmnet.cli.options import FOLDER, by_flag, comma_list, examples, format_option, options_of, together
 from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.errors import DivergenceError, StateError
@@ -96,8 +97,10 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
         stack.enter_context(by_flag("--output", StateError))
-        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.training().epochs))]
-        if tensorboard:
+        watchers: list[OnEpoch] = []
+        if leads():
+            watchers.append(stack.enter_context(EpochBar(settings.method, settings.training().epochs)))
+        if tensorboard and leads():
             from ldmnet.integrations.tensorboard import EpochScalars
 
             watchers.append(stack.enter_context(EpochScalars(output / "tensorboard")))

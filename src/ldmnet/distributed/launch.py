@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Iterable
 from datetime import timedelta
@@ -16,19 +17,18 @@ from ldmnet.errors import InputError
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 
 
+def launched() -> bool:
+    """Whether torchrun started this process, beside others."""
+    several = all(name in os.environ for name in LAUNCHED) and int(os.environ["WORLD_SIZE"]) > 1
+    return several and multiprocessing.parent_process() is None  # one of our own is not of them
+
+
 def joined(timeout: float = TIMEOUT) -> World | None:
     """The processes that train together: those of the initialised group, or of torchrun, which are then joined."""
-    launched = all(name in os.environ for name in LAUNCHED) and int(os.environ["WORLD_SIZE"]) > 1
-    if launched and dist.is_available() and not dist.is_initialized():
+    if dist.is_available() and not dist.is_initialized() and launched():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     return world_of(None, timeout)
-
-
-def leave() -> None:
-    """End the group that `joined` made, so that nothing is told at the end of the process."""
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def refuse_split_weights(model: nn.Module) -> None:

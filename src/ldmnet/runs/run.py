@@ -11,7 +11,9 @@ record), `history.jsonl` (one line per epoch), `updates.jsonl` (one per update o
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,6 +22,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import nn
 
 import ldmnet
+from ldmnet.distributed.launch import joined
+from ldmnet.distributed.world import World
 from ldmnet.errors import DataError, DivergenceError, StateError
 from ldmnet.files import write_atomically
 from ldmnet.locks import owned
@@ -29,6 +33,7 @@ from ldmnet.training.checkpoint import save_weights
 from ldmnet.training.history import Epoch
 from ldmnet.training.loop import Fit
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.together import of_first
 
 RECORD, WEIGHTS, CHECKPOINT, HISTORY, UPDATES = (
     "run.json", "model.safetensors", "checkpoint.pt", "history.jsonl", "updates.jsonl",
@@ -190,6 +195,8 @@ def execute(
 ) -> Record:
     """Run once, resume a run that was cut, or return the record of one that is done.
 
+    Under torchrun all processes call it and train one model; the first writes the folder, and all get its record.
+
     Args:
         run: what to run.
         folder: the run's own.
@@ -204,6 +211,9 @@ def execute(
         BusyError: another process is at it.
         StateError: the folder holds another run.
     """
+    world = joined()
+    if world is not None and world.rank:
+        return _follow(world, run, load)
     with owned(folder / "lock", wait=wait):
         done = read_run(folder) if (folder / RECORD).exists() else None
         if done is not None and done.hash != run.settings.hash():
@@ -212,7 +222,8 @@ def execute(
         needed = [name for name, asked in ((WEIGHTS, keep_weights), (SNAPSHOTS, snapshots)) if asked and again]
         whole = all((folder / name).exists() for name in needed)
         if done is not None and done.finished and (whole or done.diverged):  # one that diverged leaves nothing behind
-            return replace(done, **run.place(), more={**done.more, **run.more})
+            return of_first(world, replace(done, **run.place(), more={**done.more, **run.more}))
+        of_first(world, None)
         data = load()
         described = run.settings.described(data)
         watch = Watch(folder, snapshots, on_epoch, run.record(described, finished=False))
@@ -226,7 +237,19 @@ def execute(
                 save_weights(measured.model, folder / WEIGHTS)
         write_record(folder, record)
         watch.checkpoint.unlink(missing_ok=True)
-        return record
+        return of_first(world, record)
+
+
+def _follow(world: World, run: Run[Task], load: Callable[[], Any]) -> Record:
+    """Train with the first process, which keeps what comes of it."""
+    done: Record | None = of_first(world, None)
+    if done is not None:
+        return done
+    with tempfile.TemporaryDirectory(prefix="ldmnet-") as folder, suppress(DivergenceError):  # which the first tells
+        run.settings.measure(load(), Watch(Path(folder)))
+    record: Record | None = of_first(world, None)
+    assert record is not None
+    return record
 
 
 def why_diverged(error: DivergenceError | str) -> str:
