@@ -18,6 +18,13 @@ SIZE = 4
 WAIT = 120  # seconds for one job
 
 
+def fresh_processes():
+    """Starts processes from one that has imported what they need, and nothing else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "ldmnet", "ldmnet.data"])
+    return context
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -50,7 +57,7 @@ def work(rank, port, pipe):
 
 class Pool:
     def __init__(self):
-        context, port = multiprocessing.get_context("spawn"), free_port()
+        context, port = fresh_processes(), free_port()
         pipes = [context.Pipe() for _ in range(SIZE)]
         self.pipes = [mine for mine, _ in pipes]
         self.processes = [

@@ -42,6 +42,16 @@ def refuse_split_weights(model: nn.Module) -> None:
         )
 
 
+def same_buffers(model: nn.Module) -> None:
+    """Give all processes the buffers of the first, as BatchNorm's statistics. All call it, before a sweep.
+
+    DistributedDataParallel does so in every training pass, but after the last one each process has its own.
+    """
+    if world_of() is not None:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, 0)
+
+
 def average_gradients(world: World, weights: Iterable[nn.Parameter]) -> None:
     """The mean over the processes of the gradients of all weights, in place; every process has the same ones."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]

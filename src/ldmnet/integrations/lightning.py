@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ldmnet.distributed.launch import same_buffers
 from ldmnet.distributed.travel import Share
 from ldmnet.errors import InputError, missing_extra
 from ldmnet.integrations.updating import step_is_missing
@@ -28,6 +29,7 @@ from ldmnet.training.features import FeatureTap, named_layer, sweep
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DDPStrategy
 except ImportError as error:
     raise missing_extra("lightning", "lightning") from error
 
@@ -82,6 +84,11 @@ class ManifoldCallback(Callback):
                 f"{type(pl_module).__name__} has no forward, which the sweep calls. Write one, or say what runs: "
                 "ManifoldCallback(forward=lambda module, batch: module.network(batch[0]))."
             )
+        if trainer.world_size > 1 and not isinstance(trainer.strategy, DDPStrategy):
+            raise InputError(
+                f"ManifoldCallback works with the strategy 'ddp', where every process has the whole model, got "
+                f"{type(trainer.strategy).__name__}."
+            )
         named_layer(pl_module, self.layer)
         if self.inputs is not None:
             self.inputs = self.inputs.to(pl_module.device)
@@ -96,7 +103,8 @@ class ManifoldCallback(Callback):
                 if out is None:  # Lightning's word for "skip this batch"
                     return None
                 penalty = self.regularizer.penalty(tap.features(), index)
-            pl_module.log("ldmnet/penalty", penalty.detach(), on_step=False, on_epoch=True, batch_size=len(index))
+            told: dict[str, Any] = {"on_step": False, "on_epoch": True, "sync_dist": trainer.world_size > 1}
+            pl_module.log("ldmnet/penalty", penalty.detach(), batch_size=len(index), **told)
             return {**out, "loss": out["loss"] + penalty} if isinstance(out, Mapping) else out + penalty
 
         pl_module.training_step = training_step
@@ -118,7 +126,8 @@ class ManifoldCallback(Callback):
         """Dual step, graph and alpha, every `epochs_per_update` epochs."""
         if step_is_missing(self.regularizer, trainer.current_epoch):
             update = self.regularizer.step(self._swept(trainer, pl_module))
-            pl_module.log_dict({name: value for name, value in update.scalars().items() if name != "ldmnet/penalty"})
+            numbers = {name: value for name, value in update.scalars().items() if name != "ldmnet/penalty"}
+            pl_module.log_dict(numbers, sync_dist=trainer.world_size > 1)
 
     def _swept(self, trainer: Trainer, pl_module: LightningModule) -> Tensor | Share:
         precision, run = trainer.precision_plugin, self.forward or run_on
@@ -127,12 +136,18 @@ class ManifoldCallback(Callback):
             return run(module, precision.convert_input(batch if self.inputs is not None else _split(batch)[1]))
 
         data = _loader(trainer) if self.inputs is None else self.inputs
+        same_buffers(pl_module)
         with precision.forward_context():
             return sweep(pl_module, data, layer=self.layer, forward=forward)
 
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave what all processes saw to the first, which writes the checkpoint."""
+        self.regularizer.pool()
+
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell if the pull never began."""
-        tell_unused(self.regularizer)
+        if trainer.is_global_zero:
+            tell_unused(self.regularizer)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its own `training_step` back."""

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ldmnet.distributed.launch import same_buffers
 from ldmnet.distributed.travel import Share
 from ldmnet.errors import InputError, StateError, missing_extra
+from ldmnet.files import written_whole
 from ldmnet.integrations.updating import step_is_missing
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.batches import INDEX
@@ -61,8 +63,11 @@ class ManifoldMixin:
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        if self.args.world_size > 1:
-            raise InputError(f"ManifoldTrainer trains in one process, got {self.args.world_size}.")
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise InputError(
+                "ManifoldTrainer works with DistributedDataParallel, where every process has the whole model, not with "
+                "FSDP or DeepSpeed."
+            )
         named_layer(self.model, layer)
         self.layer = layer
         self.model_accepts_loss_kwargs = False  # a mean over the batch, which accumulation divides like the penalty
@@ -88,7 +93,8 @@ class ManifoldMixin:
                 raise StateError(f"{path} is missing: the checkpoint was not written by a ManifoldTrainer.")
             self.regularizer.load_state_dict(torch.load(path, weights_only=True, map_location=self.args.device))
         trained = super().train(resume_from_checkpoint, **options)  # type: ignore[misc]
-        tell_unused(self.regularizer)
+        if self.is_world_process_zero():
+            tell_unused(self.regularizer)
         return trained
 
     def compute_loss(self: Any, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
@@ -115,6 +121,7 @@ class ManifoldMixin:
             return model(**{name: value for name, value in inputs.items() if name != INDEX})
 
         loader = self.get_test_dataloader(self.train_dataset)  # that for evaluation would be kept
+        same_buffers(self.model)
         return sweep(self.model, loader, layer=self.layer, forward=forward)
 
     def _save_checkpoint(self: Any, model: Any, trial: Any, *args: Any, **options: Any) -> None:
@@ -122,7 +129,8 @@ class ManifoldMixin:
         super()._save_checkpoint(model, trial, *args, **options)  # type: ignore[misc]
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
-            torch.save(self.regularizer.state_dict(), folder / STATE)
+            with written_whole(folder / STATE) as place:
+                torch.save(self.regularizer.state_dict(), place)
 
     def _set_signature_columns_if_needed(self: Any) -> None:
         """Keeps the index among the columns that reach `compute_loss`."""
@@ -145,6 +153,9 @@ class _Updates(TrainerCallback):
         regularizer: ManifoldRegularizer = self._trainer.regularizer
         if step_is_missing(regularizer, int(state.epoch + 1e-6)):
             self._trainer.log(regularizer.step(self._trainer.swept_features()).scalars())
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._trainer.regularizer.pool()  # before a checkpoint, which the first process writes
 
 
 class _IndexedRows(Dataset[dict[str, Any]]):
