@@ -21,7 +21,8 @@ WAIT = 120  # seconds for one job
 def fresh_processes():
     """Starts processes from one that has imported what they need, and nothing else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "ldmnet", "ldmnet.data"])
+    preload = ["torch.distributed", "torch._dynamo", "ldmnet", "ldmnet.data"]  # the second is what optimizers import
+    context.set_forkserver_preload(preload)
     return context
 
 

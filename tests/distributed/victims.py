@@ -1,4 +1,4 @@
-"""Processes that train together and of which one dies or hangs on purpose; for the tests and benchmarks/distributed_kills.py."""
+"""Processes that train together, of which one dies or hangs on purpose: for the tests and the script of kills."""
 
 import os
 import signal
