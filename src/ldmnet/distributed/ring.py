@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ldmnet.distributed.system import SpreadMatrix
 from ldmnet.distributed.world import World
-from ldmnet.graph.neighbors import BLOCK_BYTES, NEAR_COPY_ROW, Neighbors
+from ldmnet.graph.distances import BLOCK_BYTES, NEAR_COPY_ROW
+from ldmnet.graph.neighbors import Neighbors
 from ldmnet.graph.points import largest, power_of_two
 from ldmnet.graph.weights import local_scale
 
