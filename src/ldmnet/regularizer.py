@@ -278,7 +278,7 @@ class ManifoldRegularizer:
             **none,  # several processes keep no Z
             "visits": None if visits is None else self._groups.scatter(visits, 0),
             "pull": self._pull.state(),
-            "search": {} if self._parts is None or self._world is not None else self._parts[1].state(),
+            "search": None if self._world is not None else {} if self._parts is None else self._parts[1].state(),
             "steps": [asdict(update) for update in self.log],
             "data": samples_fingerprint(self.groups, self.inputs),
             "settings": asdict(self.settings),
@@ -311,7 +311,7 @@ class ManifoldRegularizer:
         if self._parts is not None:
             self._target, self._Z, running, visits = taken
             self._seen = Seen(visits, running) if visits is not None and alone else None
-            self._parts[1].load(state["search"] if alone else {})
+            self._parts[1].load(state["search"] if alone else None)
         seen = {} if first else {"seen": None, "count": 0}  # one of several processes counts what all have seen
         self._pull.load({**state["pull"], **seen}, self._target)
         self.log, self._failed = log, False
@@ -321,7 +321,7 @@ class ManifoldRegularizer:
         if self._parts is None or self.groups is None:
             return [None] * 4
         groups, search = self._parts
-        search.check_state(state["search"] if self._world is None else {})
+        search.check_state(state["search"] if self._world is None else None)
         kept, place = checked_rows(state, self.groups != UNLABELLED), groups.order.device
         return [None if value is None else at_least_single(groups.gather(value.to(place))) for value in kept]
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import victims
+from workers import free_port, fresh_processes
 
-from conftest import free_port, fresh_processes
 from ldmnet.training.checkpoint import read_checkpoint
 
 

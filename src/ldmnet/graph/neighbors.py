@@ -176,8 +176,10 @@ class NeighborSearch:
 
     def check_state(self, state: Any) -> None:
         """Refuse, with a `StateError`, what `state` cannot have returned."""
+        if state is None:  # several processes keep no lists: they are made anew
+            return
         check_mapping("search", state)
-        if state and set(state) != set(self._approximate):  # several processes save none: lists are then made anew
+        if set(state) != set(self._approximate):
             raise refuse("search", list(state))
         sizes = dict(zip(self.groups.starts, self.groups.sizes, strict=True))
         for start, kept in state.items():
@@ -186,9 +188,9 @@ class NeighborSearch:
             if kept["lists"] is not None:
                 check_lists("a list of the search", kept["lists"], sizes[start], min(LISTED, sizes[start] - 1))
 
-    def load(self, state: dict[int, dict[str, Any]]) -> None:
+    def load(self, state: dict[int, dict[str, Any]] | None) -> None:
         """Take what `state` returned, and `check_state` found good."""
-        for start, kept in state.items():
+        for start, kept in (state or {}).items():
             self._approximate[start].load(kept)
 
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
