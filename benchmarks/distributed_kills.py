@@ -2,7 +2,7 @@
 
     python benchmarks/distributed_kills.py --times 30        # results/benchmarks/distributed-kills.json
 
-Each time a process of two to four is killed at a message of a step, half-way through a save or between epochs, or hangs.
+Each time a process of two to four is killed, or hangs: at a message of a step, half-way through a save, between epochs.
 The others must end within the timeout and say why, the checkpoint must be whole, and the same number of processes, or
 fewer, must resume and end with what a run without an accident ends with: the same bits by as many processes.
 """
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "distributed"))
 
 TIMEOUT = 10.0
-MOMENTS = {"message": 400, "save": 300, "epoch": 7}  # how often each comes, about
+MOMENTS = {"message": 250, "save": 500, "epoch": 7}  # how often each comes, about
 
 
 def main() -> None:
@@ -42,7 +42,8 @@ def main() -> None:
             _, codes = victims.run(context, free_port(), Path(place, f"whole-{size}"), size)
             assert codes == [0] * size, codes
             whole[size] = torch.load(Path(place, f"whole-{size}", "result-0.pt"), weights_only=True)
-        for number in range(options.times):
+        while sum(run["ended"] for run in found) < options.times:
+            number = len(found)
             size, folder = draw.choice((2, 3, 4)), Path(place, f"run-{number}")
             end, when = draw.choice((victims.die, victims.die, victims.hang)), draw.choice(list(MOMENTS))
             victim = 0 if when != "message" else draw.randrange(size)  # the first process saves and counts epochs
@@ -62,7 +63,7 @@ def main() -> None:
             started = time.monotonic()
             _, codes = victims.run(context, free_port(), folder, after)
             assert codes == [0] * after, codes
-            weights, target, _ = torch.load(folder / "result-0.pt", weights_only=True)
+            _, target, _ = torch.load(folder / "result-0.pt", weights_only=True)
             apart = float((target - whole[size][1]).norm() / whole[size][1].norm())
             assert apart == 0 if after == size else apart < 0.05, apart
             found.append(

@@ -196,7 +196,7 @@ class ManifoldRegularizer:
         started = time.perf_counter()
         with torch.inference_mode(False), torch.no_grad():  # what is kept must serve training, wherever this is called
             update = self._step(features, index)
-        update.seconds["other"] = time.perf_counter() - started - sum(update.seconds.values())
+        update.seconds["other"] = max(0.0, time.perf_counter() - started - sum(update.seconds.values()))
         return update
 
     def _step(self, features: Tensor | Share | None, index: Any) -> Update:

@@ -65,3 +65,10 @@ def test_the_example_runs(tmp_path):
         "resumes after epoch 5"
         in torchrun(str(example), "--epochs", "7", "--checkpoint", str(tmp_path / "checkpoint.pt"), processes=1).stdout
     )
+
+
+@pytest.mark.slow
+def test_torchruns_restart_resumes(tmp_path):
+    done = torchrun("--max-restarts=1", str(HERE / "restarted.py"), str(tmp_path))
+    assert (tmp_path / "died").exists()
+    assert "epochs [3, 4, 5]" in done.stdout

@@ -5,13 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterable
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ldmnet.distributed.world import TIMEOUT, World, world_of
+from ldmnet.distributed.world import TIMEOUT, World, join, world_of
 from ldmnet.errors import InputError
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
@@ -26,8 +25,7 @@ def launched() -> bool:
 def joined(timeout: float = TIMEOUT) -> World | None:
     """The processes that train together: those of the initialised group, or of torchrun, which are then joined."""
     if dist.is_available() and not dist.is_initialized() and launched():
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        join(timeout)
     return world_of(None, timeout)
 
 

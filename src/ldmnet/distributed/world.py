@@ -6,6 +6,8 @@ a `DistributedError` that says where it stood.
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,11 +16,33 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from ldmnet.errors import DistributedError, InputError, LDMNetError
 
 TIMEOUT = 300.0  # seconds; above what the slowest process takes for its part of an update
 ORDERED = 2**16  # numbers: up to here they are added in the order of the processes, which gives one sum everywhere
+
+
+_joined: list[float] = []  # the timeout of the group that `join` made, if it did
+
+
+def join(timeout: float) -> None:
+    """Make the group of the processes that torchrun started, with a timeout of our own."""
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    limit, attempt = timedelta(seconds=timeout), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store, rank, size = next(rendezvous("env://", timeout=limit))
+    store = PrefixStore(f"ldmnet start {attempt}", store)  # a restart does not find the addresses of those before
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+    _joined.append(timeout)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """End the group before the interpreter takes its threads away, which would end the process with an error."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class World:
@@ -40,8 +64,12 @@ class World:
     def __init__(self, given: dist.ProcessGroup | None = None, timeout: float = TIMEOUT) -> None:
         if not 0 < timeout < 1e9:
             raise InputError(f"timeout must be seconds above zero, got {timeout}.")
+        if given is None and (_joined or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))):
+            given = dist.group.WORLD  # after a restart a further group may find the addresses of the first start
         self._group, self._timeout = given, timeout
-        self._limit = f"{timeout:g} s (the timeout, see ldmnet.distributed.Sharing)" if given is None else "its timeout"
+        known = timeout if self._group is None else _joined[0] if _joined else None
+        limit = "{:g} s (the timeout, see ldmnet.distributed.Sharing)"
+        self._limit = "the group's timeout" if known is None else limit.format(known)
         self.rank, self.size = dist.get_rank(given), dist.get_world_size(given)
         self.sent = 0
         self.doing = "an update began"
