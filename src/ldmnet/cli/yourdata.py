@@ -19,7 +19,9 @@ from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.runs.samples import TAKES, Reading, UserSettings, read_for_net
 from ldmnet.training.augment import AUGMENTATIONS
 from ldmnet.training.methods import METHODS
+from ldmnet.training.rivals import RIVALS, parse
 
+NAMES = (*METHODS, *RIVALS)
 WHOLE = {"type": click.IntRange(1)}
 LONG = 60  # seconds after which a run of a comparison or of a search tells of its epochs
 
@@ -77,7 +79,7 @@ def _tell_no_snapshots(what: str, command: str) -> None:
 @data_options
 @training_options
 @method_options
-@options_of(UserSettings, "method", "test_share", method={"type": click.Choice(METHODS)})
+@options_of(UserSettings, "method", "test_share", method={"metavar": "NAME", "shell_complete": one_of(*NAMES)})
 @click.option("--output", type=FOLDER, default="run", show_default=True, help="The run's folder.")
 @click.option("--tensorboard", is_flag=True, help="Also log to the run's folder for TensorBoard.")
 @snapshots_option
@@ -91,7 +93,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     from ldmnet.training.progress import EpochBar, OnEpoch
 
     for name in TAKES["ldmnet"]:
-        if options[name] is not None and name not in TAKES[options["method"]]:
+        if options[name] is not None and name not in TAKES[parse(options["method"], METHODS)[0]]:
             raise click.UsageError(f"--{name.replace('_', '-')} does nothing with --method {options['method']}.")
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
@@ -110,7 +112,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     if run.diverged:
         raise DivergenceError(run.diverged)
     shown = f"trained {settings.net} on {run.n_train} samples of {len(samples.class_names)} classes"
-    if settings.method in ("control", "ldmnet"):
+    if settings.regularisation().pulls:
         strength = f"strength {run.more['strength']:.3g}, " if run.more["strength"] is not None else ""
         shown += f", {strength}mu {run.more['mu']:.3g}, lambda_tilde {run.more['lambda_tilde']:.3g}"
     click.echo(f"{shown}: training loss {run.more['train_loss']:.4f}")
@@ -139,8 +141,8 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     callback=comma_list,
     default=",".join(METHODS),
     show_default=True,
-    shell_complete=some_of(lambda: METHODS),
-    help="Rows of the table.",
+    shell_complete=some_of(lambda: NAMES),
+    help="Rows of the table: methods, or several with a plus, as ldmnet+mixup.",
 )
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")
 @options_of(UserSettings, "test_share", test_share={"default": 0.3})

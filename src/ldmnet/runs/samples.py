@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from ldmnet.records.snapshots import choose_points
 from ldmnet.runs.network import train_network
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.seeds import derive_seed
+from ldmnet.training.ensemble import network_of
 from ldmnet.training.methods import METHODS, Method
+from ldmnet.training.rivals import parse
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 from ldmnet.training.standardize import Standardize
 
@@ -45,7 +48,7 @@ class UserSettings:
         net: the network: residual, mlp, mnist, cifar, or package.module:factory, a function of the numbers of inputs
             and classes.
         layer: the name of the network's feature layer.
-        method: the regulariser.
+        method: the regularisation: ldmnet, control, none, a rival, or several with a plus, as ldmnet+mixup:0.4.
         epochs: passes over the training set; None takes the network's own.
         lr: the learning rate; None takes the network's own.
         batch_size: samples per step; None takes the network's own.
@@ -104,17 +107,19 @@ class UserSettings:
 
     def regularisation(self) -> Method:
         """The settings' method with its numbers."""
-        if self.method not in METHODS:
-            raise InputError(f"there is no method {self.method!r}. The methods: {', '.join(METHODS)}.")
+        base, _ = parse(self.method, METHODS)
         names = {"weight_decay": "weight_decay_w"}
-        return Method(self.method, **{names.get(name, name): getattr(self, name) for name in TAKES[self.method]})
+        return Method(self.method, **{names.get(name, name): getattr(self, name) for name in TAKES[base]})
 
     def network(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         """The network with its initial weights, for samples of a shape."""
+        return network_of(self.regularisation(), partial(self._made, shape, n_classes), self.seed, self.layer)
+
+    def _made(self, shape: tuple[int, ...], n_classes: int, seed: int) -> nn.Module:
         if self.net in STARTS:
-            return untuned_net(self.net, shape, n_classes, self.seed)
+            return untuned_net(self.net, shape, n_classes, seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self.seed, "init"))
+            torch.manual_seed(derive_seed(seed, "init"))
             try:
                 model = _factory(self.net)(math.prod(shape), n_classes)
             except LDMNetError:
