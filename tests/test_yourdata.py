@@ -760,7 +760,7 @@ LOST = "the training loss is 1.2, above chance. Lower lr."
 @pytest.fixture
 def ending_badly(monkeypatch):
     """A fit that ends badly for some methods, and warns of something else on the way."""
-    plain, methods = network_module.fit, []
+    plain, methods = network_module.fit_network, []
 
     def fit(*args, method, **options):
         for _ in range(2):
@@ -770,7 +770,7 @@ def ending_badly(monkeypatch):
             warnings.warn(LOST, BadEndWarning, stacklevel=1)
         return found
 
-    monkeypatch.setattr(network_module, "fit", fit)
+    monkeypatch.setattr(network_module, "fit_network", fit)
     return methods
 
 

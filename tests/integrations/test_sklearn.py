@@ -157,7 +157,7 @@ def fitted(monkeypatch):
         calls.append((args, options))
         return fit(*args, **options)
 
-    monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
+    monkeypatch.setattr("ldmnet.integrations.sklearn.fit_network", spied)
     return calls
 
 
@@ -179,7 +179,7 @@ def test_every_network_has_its_own_settings(monkeypatch, n, shape, wanted):
         assert tuple(getattr(settings, name) for name in names) == wanted
         raise SeenError
 
-    monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
+    monkeypatch.setattr("ldmnet.integrations.sklearn.fit_network", spied)
     x = np.random.default_rng(0).normal(size=(n, *shape))
     with pytest.raises(SeenError):
         LDMClassifier(random_state=0).fit(x, np.arange(n) % 2)

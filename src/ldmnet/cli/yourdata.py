@@ -16,6 +16,7 @@ from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.errors import DivergenceError, StateError
 from ldmnet.integrations.untuned import STARTS, augmentation_for, batch_for
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
+from ldmnet.runs.classical import CLASSICAL, classical
 from ldmnet.runs.samples import TAKES, Reading, UserSettings, read_for_net
 from ldmnet.training.augment import AUGMENTATIONS
 from ldmnet.training.methods import METHODS
@@ -141,11 +142,11 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     callback=comma_list,
     default=",".join(METHODS),
     show_default=True,
-    shell_complete=some_of(lambda: NAMES),
-    help="Rows of the table: methods, or several with a plus, as ldmnet+mixup.",
+    shell_complete=some_of(lambda: (*NAMES, *CLASSICAL)),
+    help="Rows of the table: methods, several with a plus (ldmnet+mixup), logistic, svm, forest, laplace.",
 )
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")
-@options_of(UserSettings, "test_share", test_share={"default": 0.3})
+@options_of(UserSettings, "test_share", "trials", test_share={"default": 0.3}, trials={"type": click.IntRange(0)})
 @format_option("md", "csv", "json")
 @click.option("--output", type=FOLDER, default="comparison", show_default=True, help="Keeps the records and runs.")
 @snapshots_option
@@ -163,6 +164,7 @@ def compare(
     Finished runs are kept in the output folder and skipped. The exit code is 1 if LDMNet's training ended badly on any
     split, or that of every method.
     """
+    from ldmnet.records.advice import advice
     from ldmnet.records.comparison import compared_rows, format_comparison, in_vain
     from ldmnet.runs.compare import RUNS, compare_methods, without_dropout
     from ldmnet.training.progress import EpochLines
@@ -186,12 +188,15 @@ def compare(
             click.echo(f"{where} diverged: {record.diverged}", err=True)
         if record.ended_badly:
             click.echo(f"{where} ended badly: {' '.join(record.ended_badly)}", err=True)
-    first = [record for record in records if record.seed == settings.seed and not record.diverged]
+    networks = [record for record in records if classical(record.method) is None]
+    first = [record for record in networks if record.seed == settings.seed and not record.diverged]
     bare = [record.method for record in first if not (output / RUNS / record.hash / SNAPSHOTS).exists()]
     if snapshots and bare:
         _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
     rows = compared_rows(records)
     click.echo(format_comparison(rows, style))
+    if said := advice(records):
+        click.echo(f"\n{said}" if style == "md" else said, err=style != "md")
     if in_vain(rows):
         raise click.exceptions.Exit(1)
 

@@ -91,6 +91,11 @@ def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None
     return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))
 
 
+def sees_test(method: str) -> bool:
+    """Whether a method is transductive."""
+    return method.partition(":")[0] == "laplace"
+
+
 def accuracy_words(row: ComparedRow) -> str:
     """A row's accuracy and its spread, or that it diverged."""
     if row.mean is None:
@@ -114,7 +119,7 @@ def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
         stressed = style == "md" and row.mean is not None and row.mean == best
         lines.append(
             [
-                words(row.method) + (" *" if row.ended_badly and style == "md" else ""),
+                words(row.method) + ("" if style == "csv" else _marks(row)),
                 f"**{number}**" if stressed else number,
                 str(row.splits),
                 "" if row.gain is None else f"{row.gain:+.2f}",
@@ -127,5 +132,11 @@ def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
             counts = ["ended badly", *(str(row.ended_badly) for row in rows)]
             lines = [[*line, count] for line, count in zip(lines, counts, strict=True)]
         return "\n".join(",".join(f'"{c}"' if "," in c else c for c in line) for line in lines)
-    footnote = ["", f"* ended badly: {', '.join(badly)}"] if badly else []
-    return "\n".join([markdown(lines), *footnote])
+    notes = [f"* ended badly: {', '.join(badly)}"] if badly else []
+    if any(sees_test(row.method) for row in rows):
+        notes.append("† transductive: it sees the inputs that it is tested on")
+    return "\n".join([markdown(lines), *([""] if notes else []), *notes])
+
+
+def _marks(row: ComparedRow) -> str:
+    return (" †" if sees_test(row.method) else "") + (" *" if row.ended_badly else "")

@@ -20,6 +20,7 @@ from ldmnet.fingerprints import fingerprint, short_hash
 from ldmnet.integrations.untuned import OWN, STARTS, net_for, untuned_net
 from ldmnet.networks import SMALLEST_SIDE
 from ldmnet.records.snapshots import choose_points
+from ldmnet.runs.classical import classical, measure_classical
 from ldmnet.runs.network import train_network
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.seeds import derive_seed
@@ -36,6 +37,7 @@ TAKES = {  # the numbers of `UserSettings` that each method has
     "control": ("strength", "mu"),
     "ldmnet": ("strength", "coupling", "mu", "lambda_tilde"),
 }
+LATER = {"decay": None, "trials": 0}  # at these defaults they do not enter a run's hash: they came after it
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ class UserSettings:
         patience: stop after so many epochs without a better validation accuracy; None takes all epochs.
         validation_share: the share of every class of the training part that is held out for patience.
         test_share: the share of every class that is held out to test on; zero trains on all.
+        decay: torch's weight decay, for any network and method; None takes the network's own.
+        trials: of learning rate, weight decay and the method's own strength, chosen on a quarter of the training part;
+            zero takes the defaults.
     """
 
     net: str = "mlp"
@@ -91,13 +96,15 @@ class UserSettings:
     patience: int | None = None
     validation_share: float = 0.1
     test_share: float = 0.0
+    decay: float | None = None
+    trials: int = 0
 
     def training(self) -> TrainSettings:
         """How training runs, in numbers."""
         names = ("epochs", "lr", "batch_size", "optimizer", "schedule", "clip_norm", "patience", "seed")
         augment = "" if self.augment in (None, "none") else self.augment
         given = {name: getattr(self, name) for name in names}
-        return STARTS.get(self.net, OWN).settings(**given, augment=augment)
+        return STARTS.get(self.net, OWN).settings(**given, augment=augment, weight_decay=self.decay)
 
     def resolved(self) -> UserSettings:
         """These settings with numbers in place of the network's own."""
@@ -249,7 +256,9 @@ class SamplesTask:
     def hash(self) -> str:
         """Twelve hex digits of the settings, of what they are read with and of the data."""
         known = {name: value for name, value in self._known().items() if name != "skipped"}
-        return short_hash({**known, **self.recorded(), "data": self.data})
+        later = {name for name, default in LATER.items() if getattr(self.settings, name) == default}
+        settings = {name: value for name, value in self.recorded().items() if name not in later}
+        return short_hash({**known, **settings, "data": self.data})
 
     def recorded(self) -> dict[str, Any]:
         """The settings in numbers."""
@@ -286,6 +295,10 @@ class SamplesTask:
     def measure(self, data: Split, watch: Watch) -> Measured:
         """Train the network, test it on the part held out, and keep the statistics of the training part."""
         settings, samples = self.settings, self.samples
+        if classical(settings.method):
+            pairs = data.part(data.train), data.part(data.test)
+            assert pairs[0] is not None
+            return Measured(measure_classical(settings.method, pairs[0], pairs[1], settings.seed))
         train, test = data.part(data.train), data.part(data.test)
         assert train is not None
         rows = data.train if test is None else data.test
