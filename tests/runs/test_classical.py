@@ -1,6 +1,5 @@
 """Rows that are no network, equal care, and the advice that ends a comparison."""
 
-
 import numpy as np
 import pytest
 import torch

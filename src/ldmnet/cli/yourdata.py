@@ -195,8 +195,8 @@ def compare(
         _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
     rows = compared_rows(records)
     click.echo(format_comparison(rows, style))
-    if said := advice(records):
-        click.echo(f"\n{said}" if style == "md" else said, err=style != "md")
+    if style == "md" and (said := advice(records)):
+        click.echo(f"\n{said}")
     if in_vain(rows):
         raise click.exceptions.Exit(1)
 
