@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from rich.console import Console
 
 from ldmnet.cli.answers import DATA, tell_reading
 from ldmnet.cli.completion import one_of, some_of
 from ldmnet.cli.options import FOLDER, by_flag, comma_list, examples, format_option, options_of, together
+from ldmnet.data.encode import Encoding
 from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.errors import DivergenceError, StateError
 from ldmnet.integrations.untuned import STARTS, augmentation_for, batch_for
@@ -31,6 +34,7 @@ snapshots_option = click.option(
 )
 data_options = together(
     options_of(Reading, size=WHOLE),
+    options_of(Encoding, "encode_batch", "online", encode_batch=WHOLE),
     options_of(
         UserSettings, "net", "layer",
         net={"default": "auto", "metavar": "NAME", "shell_complete": one_of(*STARTS)},
@@ -47,12 +51,14 @@ method_options = options_of(
 
 
 def prepared(
-    data: Path, label: str | None, size: int | None, grey: bool, **options: Any
+    data: Path, label: str | None, size: int | None, grey: bool, encoder: str | None, text: str | None, **options: Any
 ) -> tuple[Samples, Reading, UserSettings]:
     """The samples, how they were read, and the settings with the network that fits them."""
-    samples, net, reading = read_for_net(data, options.pop("net"), Reading(label, size, grey))
+    encoding = Encoding(options.pop("encode_batch"), options.pop("online"), options["device"])
+    wanted = Reading(label, size, grey, encoder, text)
+    samples, net, reading = read_for_net(data, options.pop("net"), wanted, encoding)
     tell_reading(samples)
-    if label is None and data.is_file() and data.suffix.lower() in TABLES:
+    if label is None and encoder is None and data.is_file() and data.suffix.lower() in TABLES:
         where = "the last (guessed; the table has no header)"
         named = f"{samples.label} (guessed; --label to choose another)"
         click.echo(f"label column: {where if samples.label is None else named}", err=True)
@@ -169,7 +175,7 @@ def compare(
     from ldmnet.runs.compare import RUNS, compare_methods, without_dropout
     from ldmnet.training.progress import EpochLines
 
-    samples, _, settings = prepared(data, **options)
+    samples, reading, settings = prepared(data, **options)
     console = Console(stderr=True)
     kept = without_dropout(methods, settings, samples)
     if len(kept) < len(methods):
@@ -182,6 +188,17 @@ def compare(
     records = compare_methods(
         samples, settings, output, methods=kept, splits=splits, name=data.name, on_run=announce, snapshots=snapshots
     )
+    if reading.encoder is not None and samples.label is None:  # images: the networks without the encoder, beside it
+        raw, _, own = prepared(data, **{**options, "encoder": None})
+        plain = [method for method in kept if method in ("none", "ldmnet")]
+        if plain and torch.equal(raw.labels, samples.labels):  # so the splits are the same
+            console.print("from scratch:", highlight=False)
+            scratch = compare_methods(
+                raw, own, output / "scratch", methods=plain, splits=splits, name=data.name, on_run=announce,
+                snapshots=snapshots,
+            )  # fmt: skip
+            same = records[0].data  # the samples' own, whether encoded or not: rows are compared split by split
+            records += [replace(record, method=f"scratch: {record.method}", data=same) for record in scratch]
     for record in records:
         where = f"split {record.seed - settings.seed + 1}: {record.method}"
         if record.diverged:
@@ -190,6 +207,7 @@ def compare(
             click.echo(f"{where} ended badly: {' '.join(record.ended_badly)}", err=True)
     networks = [record for record in records if classical(record.method) is None]
     first = [record for record in networks if record.seed == settings.seed and not record.diverged]
+    first = [record for record in first if not record.method.startswith("scratch")]
     bare = [record.method for record in first if not (output / RUNS / record.hash / SNAPSHOTS).exists()]
     if snapshots and bare:
         _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")

@@ -25,6 +25,7 @@ def advice(records: Sequence[Record]) -> str:
         return ""
     by_method = {row.method: {r.seed: r for r in records if r.method == row.method} for row in rows}
     best = max(rows, key=lambda row: row.mean or 0.0)
+    rows = [row for row in rows if row is best or paired(by_method[best.method], by_method[row.method])]
     behind = {row.method: _behind(by_method[best.method], by_method[row.method]) for row in rows if row is not best}
     as_good = [best.method, *(method for method, gain in behind.items() if gain is None)]
     cost = {m: statistics.fmean(sum(r.seconds.values()) for r in by_method[m].values()) for m in as_good}

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ldmnet.data.encode import Encoding, read_encoded
 from ldmnet.data.userdata import Samples, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
 from ldmnet.fingerprints import fingerprint, short_hash
@@ -162,19 +163,38 @@ class Reading:
         label: the label column; None takes label, y, class, target or the last.
         size: resize images to this many pixels per side.
         grey: read images in one channel.
+        encoder: the pre-trained encoder whose features are trained on: a folder or name of transformers, or
+            package.module:callable; None takes the data itself.
+        text: the column of texts that the encoder reads; None takes text, or the only one beside the label.
     """
 
     label: str | None = None
     size: int | None = None
     grey: bool = False
+    encoder: str | None = None
+    text: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields; those of an encoder only where there is one, so that other runs keep their names."""
+        return {k: v for k, v in asdict(self).items() if v is not None or k not in ("encoder", "text")}
+
+    def plain(self) -> dict[str, Any]:
+        """What `read_samples` takes."""
+        return {"label": self.label, "size": self.size, "grey": self.grey}
 
 
-def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, Reading]:
+def read_for_net(
+    path: Path, net: str, reading: Reading, encoding: Encoding | None = None
+) -> tuple[Samples, str, Reading]:
     """Read data for a network, or find the network for the data if it is "auto".
 
     Images of a folder are resized for the networks that have a size: mnist takes grey images, cifar colour. For the
     residual network they are brought to 32 x 32 unless `size` says otherwise, grey if all of them are.
     """
+    if reading.encoder is not None:
+        how = encoding or Encoding()
+        samples = read_encoded(path, reading.encoder, how, label=reading.label, text=reading.text)
+        return samples, "mlp" if net == "auto" else net, reading
     if path.is_dir():
         if net == "auto":
             net = "mlp" if reading.size is not None and reading.size < SMALLEST_SIDE else "residual"
@@ -188,7 +208,7 @@ def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, 
                     "grey say. Leave them out, or choose the network residual, mlp or one of your own."
                 )
             reading = replace(reading, size=fixed[-1], grey=fixed[0] == 1)
-    samples = read_samples(path, **asdict(reading))
+    samples = read_samples(path, **reading.plain())
     if path.is_dir() and net == "residual" and not reading.grey and bool((samples.x == samples.x[:, :1]).all()):
         samples, reading = replace(samples, x=samples.x[:, :1].contiguous()), replace(reading, grey=True)
     shape = tuple(samples.x.shape[1:])
@@ -284,7 +304,7 @@ class SamplesTask:
 
     def _known(self) -> dict[str, Any]:
         return {
-            "reading": asdict(self.reading),
+            "reading": self.reading.to_json(),
             "class_names": self.samples.class_names,
             "shape": list(self.samples.x.shape[1:]),
             "columns": self.samples.columns,
