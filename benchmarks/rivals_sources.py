@@ -67,8 +67,9 @@ def _series(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Te
         raise SystemExit("the series come with the package aeon: python scripts/rivals_data.py")
     folder = Path(found.submodule_search_locations[0]) / "datasets" / "data" / name
     parts = [read_ts(folder / f"{name}_{part}.ts") for part in ("TRAIN", "TEST")]
-    longest = max(row.size for values, _ in parts for row in values)
-    x = np.stack([np.pad(row.ravel(), (0, longest - row.size)) for values, _ in parts for row in values])
+    every = [series for values, _ in parts for series in values]  # (channels, length), ended with zeros to one length
+    longest = max(series.shape[1] for series in every)
+    x = np.stack([np.pad(series, ((0, 0), (0, longest - series.shape[1]))).ravel() for series in every])
     _, y = np.unique([label for _, labels in parts for label in labels], return_inverse=True)
     n = len(parts[0][1])
     return torch.as_tensor(x), torch.as_tensor(y), torch.arange(n), torch.arange(n, len(x))

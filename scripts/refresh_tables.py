@@ -1,7 +1,7 @@
 """Write the tables of README and docs anew from the records in results/.
 
 A table stands between two marks: <!-- table: mnist --> (or leads: mnist, study: mnist, parts: all,
-defaults: grid, summary: all) and <!-- end -->.
+defaults: grid, rivals: tables, summary: all) and <!-- end -->.
 
     python scripts/refresh_tables.py            rewrite
     python scripts/refresh_tables.py --check    exit 1 if anything would change
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from defaults import defaults_table
+from rivals import rivals_table
 
 from ldmnet.paper import face_study, faces
 from ldmnet.records import Record, format_table, table_rows
@@ -21,7 +22,8 @@ from ldmnet.records.leads import format_leads, format_parts, parts_of
 from ldmnet.records.tables import format_study, markdown, records_in
 
 ROOT = Path(__file__).parents[1]
-MARKED = re.compile(r"(<!-- (table|leads|study|parts|defaults|summary): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+KINDS = "table|leads|study|parts|defaults|rivals|summary"
+MARKED = re.compile(rf"(<!-- ({KINDS}): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 METHODS = ("none", "weight decay", "dropout", "control", "ldmnet")
 SUMMARY = (  # the README's table: data, its table, images per class, settings
     ("MNIST", "mnist", "50", "printed"),
@@ -67,6 +69,8 @@ def refreshed(text: str) -> str:
             body = format_leads(records, name)
         elif kind == "defaults":
             body = defaults_table(name)
+        elif kind == "rivals":
+            body = rivals_table(name)
         elif kind == "summary":
             body = summary(records)
         elif kind == "parts":
