@@ -4,6 +4,7 @@
     python benchmarks/rivals.py tables --trials 0        # ten tables, 20 per class, ten folds, untuned
     python benchmarks/rivals.py tables --trials 8        # the same, every method with 8 trials
     python benchmarks/rivals.py images                   # SVHN and CIFAR-10, 50 per class, the paper's network
+    python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-2
     python benchmarks/rivals.py series                   # time series, the data set's own training and test part
     python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
 
@@ -25,7 +26,7 @@ from rivals_sources import load
 
 from ldmnet.fingerprints import settings_hash
 from ldmnet.runs import Places, Run, RunSettings, UserSettings, sweep_runs
-from ldmnet.runs.classical import CLASSICAL, classical
+from ldmnet.runs.classical import CLASSICAL
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.runs.samples import Split
 from ldmnet.runs.tuned import TunedTask
@@ -37,11 +38,22 @@ TABLES = (
     *("penbased", "optdigits", "satimage", "texture", "segment"),
     *("vowel", "vehicle", "phoneme", "spambase", "wdbc"),
 )
-SERIES = ("ACSF1", "OSULeaf", "ArrowHead", "ItalyPowerDemand", "JapaneseVowels")
+SERIES = ("mnist1d", "ACSF1", "OSULeaf", "ArrowHead", "ItalyPowerDemand", "JapaneseVowels")
 FROZEN = ("cifar10", "mnist", "svhn")
 NETWORKS = (*METHODS, *RIVALS, *(f"ldmnet+{name}" for name in RIVALS))
 ALL = (*NETWORKS, *CLASSICAL)
-FOLDS, SEEDS = 10, 5
+WRN = (
+    "none",
+    "label_smoothing",
+    "ema",
+    "sam",
+    "control",
+    "ldmnet",
+    "ldmnet+label_smoothing",
+    "ldmnet+ema",
+    "ldmnet+sam",
+)
+FOLDS, SEEDS, FEW = 10, 5, 3
 
 
 @dataclass(frozen=True)
@@ -69,10 +81,13 @@ class FoldTask:
 
     @property
     def epochs(self) -> int:
-        """Of the network; a row that is none has no epochs."""
-        return 1 if classical(self.method) else self._settings().training().epochs
+        """Of the network, or of all in an ensemble."""
+        return self._settings().all_epochs
 
     def _settings(self) -> UserSettings:
+        if self.data.startswith("wrn:"):
+            return UserSettings(net="residual", method=self.method, seed=self.split, trials=self.trials, epochs=150,
+                                augment="shift,flip")  # fmt: skip
         how = {"epochs": 100, "lr": 0.001, "batch_size": 32, "optimizer": "adamw", "schedule": "cosine"}
         return UserSettings(net="mlp", method=self.method, seed=self.split, trials=self.trials, **how)
 
@@ -103,14 +118,18 @@ class FoldTask:
 
 def folds(regime: str, names: tuple[str, ...], options: argparse.Namespace) -> Iterator[tuple[str, Run[Any]]]:
     """The runs of a regime, fold by fold, so that a sweep that is cut has a bit of everything."""
-    per_class = {"tables": options.per_class or 20, "series": None, "frozen": options.per_class or 50}[regime]
-    for split in range(options.folds or (FOLDS if regime == "tables" else SEEDS)):
+    sizes = {"tables": options.per_class or 20, "series": None, "frozen": options.per_class or 50, "wrn": None}
+    for split in range(options.folds or {"tables": FOLDS, "wrn": FEW}.get(regime, SEEDS)):
         for name in names:
-            for method in options.methods or ALL:
+            per_class = 50 if name == "mnist1d" else sizes[regime]
+            for method in options.methods or (WRN if regime == "wrn" else ALL):
                 task = FoldTask(f"{regime}:{name}", split, method, per_class, options.trials)
                 row = f"{method}_tuned" if options.trials else method
                 chosen = "validation" if options.trials else "default"
-                yield f"{regime}-{name}", Run(f"rivals-{regime}-{name}", row, task, chosen, size=per_class or 0)
+                yield (
+                    f"{regime}-{name}",
+                    Run(f"rivals-{regime}-{name}", row, task, chosen, size=50 if regime == "wrn" else per_class),
+                )
 
 
 def images(names: tuple[str, ...], sizes: tuple[int, ...], seeds: int, options: argparse.Namespace) -> Any:
@@ -133,11 +152,12 @@ def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
 
 def planned(regime: str, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
     """A regime's runs in their order, each with the name of its file."""
-    known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10")}
+    known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10"),
+             "wrn": ("cifar10",)}  # fmt: skip
     names = tuple(options.only or known[regime])
-    if regime in ("tables", "series", "frozen"):
+    if regime in ("tables", "series", "frozen", "wrn"):
         return list(folds(regime, names, options))
-    return list(images(names, (50, 100) if regime == "mnist" else (50,), SEEDS if regime == "mnist" else 3, options))
+    return list(images(names, (50, 100) if regime == "mnist" else (50,), SEEDS if regime == "mnist" else FEW, options))
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -148,7 +168,7 @@ def words(text: str) -> tuple[str, ...]:
 def main() -> None:
     """Run what is not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("regime", choices=["mnist", "tables", "images", "series", "frozen"])
+    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0, help="of every method, on a quarter of the training part")
     parser.add_argument("--methods", type=words, default=())

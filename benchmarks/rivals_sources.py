@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -25,12 +26,23 @@ MOST_TESTED = 2000  # frozen features: so many test images
 def load(data: str, split: int, per_class: int | None, data_dir: str | Path | None) -> Split:
     """One split of a data set such as "tables:vowel"."""
     regime, _, name = data.partition(":")
-    x, y, train, test = {"tables": _table, "series": _series, "frozen": _frozen}[regime](name, split, data_dir)
+    x, y, train, test = {"tables": _table, "series": _series, "frozen": _frozen, "wrn": _benchmark}[regime](
+        name, split, data_dir
+    )
     if per_class is not None:
         train = train[_some(y[train], per_class, split)]
     names = [str(c) for c in range(int(y.max()) + 1)]
     samples = Samples(x, y, names, [str(i) for i in range(len(x))])
-    return Split(samples, Standardize.fit(x[train]), train, test, train[:0])
+    valid = train.view(len(names), -1)[:, 30:].flatten() if regime == "wrn" else train[:0]
+    return Split(samples, Standardize.fit(x[train]), train, test, valid)
+
+
+def _benchmark(name: str, split: int, data_dir: str | Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The public small-data benchmark's split: of each class the first 30 images train and the next 20 validate."""
+    images = load_images(name, data_dir)
+    train = torch.cat([(images.y_train == c).nonzero().squeeze(1)[:50] for c in range(10)])
+    x, y = torch.cat([images.x_train[train], images.x_test]), torch.cat([images.y_train[train], images.y_test])
+    return x, y, torch.arange(len(train)), torch.arange(len(train), len(x))
 
 
 def _some(y: Tensor, per_class: int, seed: int) -> Tensor:
@@ -60,8 +72,8 @@ def _table(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Ten
 
 def _series(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The data set's own training and test part; the split's number seeds the network alone."""
-    import importlib.util
-
+    if name == "mnist1d":
+        return _made_series()
     found = importlib.util.find_spec("aeon")
     if found is None or not found.submodule_search_locations:
         raise SystemExit("the series come with the package aeon: python scripts/rivals_data.py")
@@ -73,6 +85,16 @@ def _series(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Te
     _, y = np.unique([label for _, labels in parts for label in labels], return_inverse=True)
     n = len(parts[0][1])
     return torch.as_tensor(x), torch.as_tensor(y), torch.arange(n), torch.arange(n, len(x))
+
+
+def _made_series() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mnist1d as its package makes it, with the package's seed."""
+    from mnist1d.data import get_dataset_args, make_dataset
+
+    made = make_dataset(get_dataset_args())
+    x, y = (np.concatenate([made[name], made[f"{name}_test"]]) for name in ("x", "y"))
+    n = len(made["y"])
+    return torch.as_tensor(x), torch.as_tensor(y).long(), torch.arange(n), torch.arange(n, len(x))
 
 
 def read_ts(path: Path) -> tuple[list[np.ndarray], list[str]]:

@@ -20,10 +20,11 @@ from ldmnet.records.tables import markdown, words
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "rivals"
-REGIMES = {
-    "mnist": "mnist", "tables": "tables", "images": "images", "series": "series", "frozen": "frozen",
-    "ranks": "tables", "tuned": "tables --trials 8",
-}  # fmt: skip
+REGIMES = {  # the page's tables, and what measures them
+    **{name: name for name in ("mnist", "tables", "images", "series", "frozen")},
+    "tuned": "tables --trials 8",
+    "wrn": "wrn --trials 8",
+}
 FILES = {"images": ("svhn", "cifar10"), "mnist": ("mnist",)}
 TUNED = "_tuned"
 Scores = dict[str, dict[str, dict[int, Record]]]  # by data set, method, and fold or seed
@@ -34,18 +35,18 @@ def rivals_table(name: str) -> str:
     scores = complete(by_data(name))
     if not scores:
         return f"*Not yet measured: `python benchmarks/rivals.py {REGIMES[name]}`.*"
-    return _ranked(scores) if name in ("tables", "ranks", "tuned", "series") else _cells(scores)
+    return _ranked(scores) if name in ("tables", "tuned", "series") else _cells(scores)
 
 
 def by_data(name: str, folder: Path = FOLDER) -> Scores:
     """The records of a regime; tuned rows only under the name "tuned"."""
-    regime = "tables" if name in ("ranks", "tuned") else name
+    regime = "tables" if name == "tuned" else name
     patterns = [f"{file}.jsonl" for file in FILES.get(regime, (f"{regime}-*",))]
     found: Scores = defaultdict(lambda: defaultdict(dict))
     for pattern in patterns:
         for path in sorted(folder.glob(pattern)):
             for record in read_records([path]):
-                if record.chosen and record.method.endswith(TUNED) == (name == "tuned"):
+                if record.chosen and record.method.endswith(TUNED) == (name in ("tuned", "wrn")):
                     size = "" if not record.per_class else f", {record.per_class} per class"
                     data = path.stem.removeprefix(f"{regime}-") + size
                     found[data][record.method.removesuffix(TUNED)][record.seed] = record

@@ -99,13 +99,14 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     from ldmnet.training.history import Epoch
     from ldmnet.training.progress import EpochBar, OnEpoch
 
+    base, _ = parse(options["method"], METHODS)
     for name in TAKES["ldmnet"]:
-        if options[name] is not None and name not in TAKES[parse(options["method"], METHODS)[0]]:
+        if options[name] is not None and name not in TAKES[base]:
             raise click.UsageError(f"--{name.replace('_', '-')} does nothing with --method {options['method']}.")
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
         stack.enter_context(by_flag("--output", StateError))
-        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.training().epochs))]
+        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.all_epochs))]
         if tensorboard:
             from ldmnet.integrations.tensorboard import EpochScalars
 
@@ -183,7 +184,7 @@ def compare(
 
     def announce(method: str, split: int) -> EpochLines:
         console.print(f"split {split + 1} of {splits}: {method}", highlight=False, markup=False)
-        return EpochLines(method, settings.training().epochs, after=LONG)
+        return EpochLines(method, replace(settings, method=method).all_epochs, after=LONG)
 
     records = compare_methods(
         samples, settings, output, methods=kept, splits=splits, name=data.name, on_run=announce, snapshots=snapshots

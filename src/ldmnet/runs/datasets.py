@@ -75,7 +75,7 @@ class RunSettings:
     @property
     def epochs(self) -> int:
         """Passes over the training set."""
-        return self.train.epochs
+        return self.train.epochs * self.method.networks
 
     def hash(self) -> str:
         """Twelve hex digits, see `settings_hash`."""

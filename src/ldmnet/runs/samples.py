@@ -113,6 +113,11 @@ class UserSettings:
         names = ("epochs", "lr", "batch_size", "optimizer", "schedule", "augment")
         return replace(self, **{name: getattr(own, name) for name in names})
 
+    @property
+    def all_epochs(self) -> int:
+        """Passes over the training set, by all members of an ensemble; one for a row that is no network."""
+        return 1 if classical(self.method) else self.training().epochs * self.regularisation().networks
+
     def regularisation(self) -> Method:
         """The settings' method with its numbers."""
         base, _ = parse(self.method, METHODS)
@@ -267,7 +272,7 @@ class SamplesTask:
     @property
     def epochs(self) -> int:
         """Passes over the training set."""
-        return self.settings.training().epochs
+        return self.settings.all_epochs
 
     @property
     def per_class(self) -> None:

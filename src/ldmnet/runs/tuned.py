@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ldmnet.data.userdata import share_split
 from ldmnet.errors import DivergenceError
 from ldmnet.runs.care import Trial, choose, trials
@@ -29,9 +31,7 @@ class TunedTask(SamplesTask):
         """Try, choose on a part of the training part, and train on all of it with the numbers chosen."""
         if not self.settings.trials:
             return super().measure(data, watch)
-        y, seed = self.samples.labels[data.train], derive_seed(self.settings.seed, "tuning")
-        kept, held = share_split(y, VALIDATES, seed, self.samples.class_names)
-        part = replace(data, train=data.train[kept], test=data.train[held])
+        part = self._validated(data)
 
         def accuracy(trial: Trial) -> float | None:
             with tempfile.TemporaryDirectory() as folder:
@@ -45,6 +45,15 @@ class TunedTask(SamplesTask):
         best, budget = choose(trials(self.settings.method, self.settings.trials), accuracy)
         measured = replace(self, settings=at(self.settings, best)).measure(data, watch)
         return replace(measured, fields={**measured.fields, "budget": budget})
+
+    def _validated(self, data: Split) -> Split:
+        """The training part with some of it to test on: what the split validates with, or a share of every class."""
+        if len(data.valid) and self.settings.patience is None:
+            kept = data.train[~torch.isin(data.train, data.valid)]
+            return replace(data, train=kept, test=data.valid)
+        y, seed = self.samples.labels[data.train], derive_seed(self.settings.seed, "tuning")
+        left, held = share_split(y, VALIDATES, seed, self.samples.class_names)
+        return replace(data, train=data.train[left], test=data.train[held])
 
 
 def at(settings: UserSettings, trial: Trial) -> UserSettings:

@@ -57,8 +57,7 @@ def network_of(method: Method, make: Callable[[int], nn.Module], seed: int, laye
     """
     if ENSEMBLE not in method.rivals:
         return method.on(make(seed))
-    n = int(method.rivals[ENSEMBLE])
-    return Ensemble([method.on(make(member_seed(seed, k))) for k in range(n)], layer)
+    return Ensemble([method.on(make(member_seed(seed, k))) for k in range(method.networks)], layer)
 
 
 def member_seed(seed: int, k: int) -> int:

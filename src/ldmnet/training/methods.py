@@ -16,7 +16,7 @@ from ldmnet.errors import InputError
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.settings import ManifoldSettings, with_python_numbers
 from ldmnet.training.rival import put_t_vmf_head
-from ldmnet.training.rivals import T_VMF, parse
+from ldmnet.training.rivals import ENSEMBLE, T_VMF, parse
 
 METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
 CHANGING = ("mixup", "manifold_mixup", "sam")  # after these, what the penalty sees are not a sample's own features
@@ -70,6 +70,11 @@ class Method(ManifoldSettings):
     def rivals(self) -> dict[str, float]:
         """The rivals in the name with their strengths."""
         return parse(self.name, METHODS)[1]
+
+    @property
+    def networks(self) -> int:
+        """How many networks are trained: those of an ensemble, else one."""
+        return int(self.rivals.get(ENSEMBLE, 1))
 
     @property
     def pulls(self) -> bool:
