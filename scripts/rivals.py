@@ -27,15 +27,16 @@ REGIMES = {  # the page's tables, and what measures them
 }
 FILES = {"images": ("svhn", "cifar10"), "mnist": ("mnist",)}
 TUNED = "_tuned"
+FEWEST = 3  # data sets that ranks are worth showing of
 Scores = dict[str, dict[str, dict[int, Record]]]  # by data set, method, and fold or seed
 
 
 def rivals_table(name: str) -> str:
     """One of the page's tables as Markdown; a sentence where nothing is measured yet."""
-    scores = complete(by_data(name))
-    if not scores:
+    scores, ranked = complete(by_data(name)), name in ("tables", "tuned", "series")
+    if not scores or (ranked and len(scores) < FEWEST):
         return f"*Not yet measured: `python benchmarks/rivals.py {REGIMES[name]}`.*"
-    return _ranked(scores) if name in ("tables", "tuned", "series") else _cells(scores)
+    return _ranked(scores) if ranked else _cells(scores)
 
 
 def by_data(name: str, folder: Path = FOLDER) -> Scores:
@@ -130,8 +131,8 @@ def main() -> None:
     """Draw the plot, if there is anything to draw."""
     table = means(complete(by_data("tables")))
     ranks = average_ranks(table)
-    if len(table) < 2:
-        raise SystemExit("results/rivals/ has fewer than two tables with a whole fold: there is nothing to draw yet.")
+    if len(table) < FEWEST:
+        raise SystemExit(f"results/rivals/ has fewer than {FEWEST} tables with a whole fold: nothing to draw yet.")
     path = ROOT / "docs" / "images" / "which-tool.png"
     draw_ranks(ranks, len(table), path)
     print(f"written to {path.relative_to(ROOT)}")

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,13 @@ def write(folder, name, rows):
 
 
 def test_without_records_a_table_says_what_would_make_them(page, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "FOLDER", tmp_path)
+    monkeypatch.setattr(page, "by_data", partial(page.by_data, folder=tmp_path))
+    for name in ("tables-a", "tables-b"):  # two data sets are no ranking
+        write(tmp_path, name, [("none", 0, 80.0, 1), ("ldmnet", 0, 90.0, 2), ("svm", 0, 70.0, 1)])
     assert page.rivals_table("tables") == "*Not yet measured: `python benchmarks/rivals.py tables`.*"
+    assert page.rivals_table("frozen") == "*Not yet measured: `python benchmarks/rivals.py frozen`.*"
+    write(tmp_path, "tables-c", [("none", 0, 80.0, 1), ("ldmnet", 0, 90.0, 2), ("svm", 0, 70.0, 1)])
+    assert page.rivals_table("tables").splitlines()[2] == "| ldmnet | 1.0 | +10.00 ± 0.00 | 3 | 2.0 |"
 
 
 def test_only_folds_that_every_method_has_are_counted(page, tmp_path):
