@@ -254,6 +254,6 @@ def _column(
         return head[0]
     if found is None and needed:
         raise DataError(
-            f"{path}: which column holds the {what}s is not known. Its columns: {', '.join(head)}. Name it (--{what})."
+            f"{path}: which column holds the {what}s is not known. Its columns: {', '.join(head)}. Name it: {what}."
         )
     return found
