@@ -170,7 +170,7 @@ def test_an_extractor_is_any_module_or_callable():
     assert (out.shape, sizes) == ((10, 16), [4, 4, 2])
     terminal = Console(force_terminal=True, file=io.StringIO(), record=True)
     extract(module, images, console=terminal)
-    assert "10/10" in terminal.export_text()
+    assert "100%" in terminal.export_text()
 
 
 def test_what_an_extractor_may_not_give_is_said(says):

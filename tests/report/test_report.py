@@ -150,7 +150,7 @@ def test_the_head_says_what_the_page_is_about(tmp_path):
 
 
 def test_the_confusion_matrix_counts_what_was_answered(comparison, compared):
-    run = next(run for run in collect([comparison]) if run.method == "ldmnet")
+    run = next(run for run in collect([comparison]) if run.record.method == "ldmnet")
     labels, predicted = run.snapshots.points.labels.numpy(), run.snapshots.taken[EPOCHS].predicted
     counts = confusion(run.snapshots)
     assert counts.sum() == 36
@@ -351,7 +351,7 @@ def test_a_run_in_a_file_and_in_its_own_folder_is_one(tmp_path, comparison):
         (folder / name).write_bytes((trace / name).read_bytes())
     (tmp_path / "runs" / "begun").mkdir()
     runs = collect([path, tmp_path / "runs"])
-    assert [(run.seed, run.source, run.snapshots is not None) for run in runs] == [
+    assert [(run.record.seed, run.source, run.snapshots is not None) for run in runs] == [
         (0, "mnist.jsonl", True), (1, "mnist.jsonl", False),
     ]  # fmt: skip
     assert "accuracy" in runs[0].history[0]
@@ -369,8 +369,8 @@ def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
     path.parent.mkdir()
     path.write_text("".join(json.dumps(r) + "\n" for r in [*records, *others]))
     first, second = groups_of(collect([path]))
-    assert {run.record["accuracy"] for run in second.runs} == {1.0}
-    assert 1.0 not in {run.record["accuracy"] for run in first.runs}
+    assert {run.record.accuracy for run in second.runs} == {1.0}
+    assert 1.0 not in {run.record.accuracy for run in first.runs}
     assert first.title != second.title
 
 
@@ -404,7 +404,7 @@ def test_runs_that_others_have_replaced_are_left_out(tmp_path):
         record = make_record(seed=number, hash=name, chosen=name == "a", settings={"pixel_scale": number})
         (folder / "run.json").write_text(json.dumps(record))
     (group,) = groups_of(collect([tmp_path / "runs"]))
-    assert [run.record["hash"] for run in group.runs] == ["a"]
+    assert [run.record.hash for run in group.runs] == ["a"]
     with pytest.raises(DataError, match="they were only tried, or others have replaced them"):
         collect([tmp_path / "runs" / "b"])
 

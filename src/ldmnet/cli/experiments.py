@@ -83,7 +83,7 @@ def demo(quick: bool, faces: bool, seed: int | None, output: Path | None, thread
 def _print_accuracies(records: list[Any], console: Console) -> None:
     from rich.table import Table
 
-    from ldmnet.records.figures import TITLES
+    from ldmnet.palette import title_of
 
     table = Table(title="Test accuracy, 50 images per class")
     table.add_column("method")
@@ -93,7 +93,7 @@ def _print_accuracies(records: list[Any], console: Console) -> None:
     for record in records:
         here = "diverged" if record.score is None else f"{record.score:.2f} %"
         printed = "" if record.paper is None else f"{record.paper:.2f} %"
-        table.add_row(TITLES[record.method], f"[bold]{here}[/]" if record.score == best else here, printed)
+        table.add_row(title_of(record.method), f"[bold]{here}[/]" if record.score == best else here, printed)
     console.print(table)
 
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ldmnet.errors import DataError, StateError
 from ldmnet.matching.embeddings import METHODS
+from ldmnet.palette import title_of
 from ldmnet.paper.faces import default_embedding, starts
 from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
-from ldmnet.records.figures import TITLES, feature_figure
+from ldmnet.records.figures import feature_figure
 from ldmnet.records.matched import row_title
 from ldmnet.records.record import Record, append, read_records
 from ldmnet.runs.datasets import RunSettings
@@ -52,7 +53,7 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
         append(path, record)
     if not console.is_terminal:
         for record in records:
-            console.print(f"{TITLES[record.method]}: {record.accuracy:.2f} %", highlight=False)
+            console.print(f"{title_of(record.method)}: {record.accuracy:.2f} %", highlight=False)
     picture = (output / "figure1.png").resolve()
     console.print(f"Features of each method, PCA to two dimensions: {picture}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} seconds in all.", highlight=False)
@@ -100,10 +101,10 @@ def _draw(
             record = execute(run, folder, lambda: data, on_epoch=bar, keep_weights=True, snapshots=snapshots)
         records.append(record)
         if record.diverged:
-            console.print(f"{TITLES[run.row]} is left out: {record.diverged}", soft_wrap=True, highlight=False)
+            console.print(f"{title_of(run.row)} is left out: {record.diverged}", soft_wrap=True, highlight=False)
             continue
         model = run.settings.network(folder / WEIGHTS)
-        panels[f"{TITLES[run.row]}: {record.accuracy:.1f} %"] = sweep(model, data.test[0], layer="features")
+        panels[f"{title_of(run.row)}: {record.accuracy:.1f} %"] = sweep(model, data.test[0], layer="features")
     feature_figure(panels, data.test[1], output, title=title)
     return records
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ldmnet.errors import InputError
+from ldmnet.palette import TUNED
 from ldmnet.paper import specs
-from ldmnet.records.tables import TUNED
 from ldmnet.runs.datasets import RunSettings
 from ldmnet.runs.run import Run
 from ldmnet.training.methods import METHODS, Method

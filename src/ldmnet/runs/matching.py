@@ -19,8 +19,7 @@ from rich.console import Console
 from ldmnet.errors import DivergenceError
 from ldmnet.fingerprints import file_hash, settings_hash
 from ldmnet.matching.casia import read_casia
-from ldmnet.matching.embeddings import EmbeddingSettings, learn
-from ldmnet.matching.figures import scatter_points
+from ldmnet.matching.embeddings import EmbeddingSettings, learn, plane
 from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, thinned, validation_fold
 from ldmnet.matching.sources import load_match_table, read_match_npz
@@ -149,8 +148,13 @@ class MatchSettings:
         }
         if self.part == "test" and self.split == (1 if self.data == "casia" else 0):  # the first of all
             people = torch.unique(identity[fold.gallery])[:5]
-            rows = torch.isin(identity, people).nonzero().flatten()
-            found["figure2"] = scatter_points(learned.embed(x[rows]), identity[rows], table.modality[rows])
+            rows = torch.isin(identity, people)
+            found["figure2"] = {
+                **{name: [float(f"{v:.4g}") for v in column] for name, column in
+                   zip("xy", plane(learned.embed(x[rows])).T.tolist(), strict=True)},
+                "person": torch.searchsorted(people, identity[rows]).tolist(),
+                "modality": table.modality[rows].tolist(),
+            }  # fmt: skip
         return Measured(found)
 
 
