@@ -64,7 +64,7 @@ def test_the_lists_are_followed(tree):
 
 
 def test_paths_have_no_extension_and_forward_slashes(tree):
-    assert read_lists(tree, 1).vis_gallery == ("s1/VIS/10153/001", "s3/VIS/30902/001")
+    assert read_lists(tree, 1)["vis_gallery"] == ["s1/VIS/10153/001", "s3/VIS/30902/001"]
 
 
 def test_descriptors_take_the_place_of_pixels(tree, tmp_path, says):

@@ -26,14 +26,8 @@ GLYPHS = ("●", "■", "◆", "▲", "▼")  # SYMBOLS, in a legend
 BOX = {"range": [-1.08 * RANGE, 1.08 * RANGE], "visible": False, "fixedrange": True}
 
 
-def features(number: int, group: Group, sprites: dict[str, str]) -> Part:
-    """Draw the features by method and epoch, and their spread; methods that followed the same samples side by side.
-
-    Args:
-        number: the group's.
-        group: the runs.
-        sprites: the pictures of all samples by id, which this adds to.
-    """
+def features(number: int, group: Group) -> Part:
+    """Draw the features by method and epoch, and their spread; methods that followed the same samples side by side."""
     part = Part(group.title)
     alike: dict[tuple[Any, ...], list[tuple[Series, list[Snapshot], Points]]] = {}
     for series in group.series:
@@ -44,7 +38,7 @@ def features(number: int, group: Group, sprites: dict[str, str]) -> Part:
     for place, (key, members) in enumerate(alike.items()):
         name, epochs, points = f"{number}-{place}", list(key[1:]), members[0][2]
         taken = [(series, snapshots) for series, snapshots, _ in members]
-        part.plots.append(_features_plot(name, taken, points, epochs, sprites))
+        part.plots.append(_features_plot(name, taken, points, epochs))
         part.plots.extend(_spread_plots(name, taken, epochs))
     without = [series.label for series in group.series if series.traced.snapshots is None]
     if not alike:
@@ -61,13 +55,7 @@ def _points_id(points: Points) -> str:
     return digest.hexdigest()[:12]
 
 
-def _features_plot(
-    name: str,
-    members: list[tuple[Series, list[Snapshot]]],
-    points: Points,
-    epochs: list[int],
-    sprites: dict[str, str],
-) -> Plot:
+def _features_plot(name: str, members: list[tuple[Series, list[Snapshot]]], points: Points, epochs: list[int]) -> Plot:
     labels, classes = points.labels.tolist(), points.class_names
     panels, shares = [], []
     for k, (series, snapshots) in enumerate(members):
@@ -98,11 +86,12 @@ def _features_plot(
     samples: dict[str, Any] = {
         "words": [f"{points.part} sample {n}, class {classes[c]}" for n, c in zip(points.names, labels, strict=True)]
     }
+    sprites = {}
     if points.images is not None:
         rows = -(-len(points.names) // SPRITE_COLUMNS)
         height, width = points.images.shape[1:3]
         key = _points_id(points)
-        sprites.setdefault(key, sprite_png(points.images))
+        sprites[key] = sprite_png(points.images)
         samples["sprite"] = {"id": key, "columns": SPRITE_COLUMNS, "rows": rows, "height": height, "width": width}
     return Plot(
         f"features-{name}",
@@ -117,6 +106,7 @@ def _features_plot(
         legend=[(GLYPHS[_symbol(c)], f"class-{c % len(CLASS_COLORS)}", name) for c, name in enumerate(classes)],
         epochs=epochs,
         samples=samples,
+        sprites=sprites,
     )
 
 

@@ -73,6 +73,7 @@ class Plot:
         legend: symbol, colour and name, where plotly draws none.
         epochs: those of the features.
         samples: what the page says about each sample, and where its picture is.
+        sprites: sheets of the samples' pictures, by id.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Plot:
     legend: list[tuple[str, str, str]] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     samples: dict[str, Any] = field(default_factory=dict)
+    sprites: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
