@@ -120,7 +120,7 @@ class Sentences(click.Group):
         except DivergenceError as error:
             raise click.ClickException(str(error)) from error
         except LDMNetError as error:
-            raise RefusalError(str(error)) from error
+            raise RefusalError(f"{error} (--{error.setting})" if error.setting else str(error)) from error
         except OSError as error:
             if error.filename is None or error.strerror is None:  # a closed pipe, say: click knows what to do
                 raise

@@ -161,7 +161,7 @@ def learn(
             )
             history, seconds = result.history, result.seconds
     except DivergenceError as error:
-        diverged = str(error)
+        diverged = error.why  # its checkpoint will be gone
         if not bool(torch.isfinite(sweep(model.features, x)).all()):
             initialize(model, settings.init, seed)  # the weights have run away: untrained is the last good state
     return Learned(

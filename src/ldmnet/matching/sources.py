@@ -158,7 +158,7 @@ def _yaleb(path: Path, describe: Describe | None) -> MatchTable:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {n}" for name, n in lengths.items())
-        raise DataError(f"{path}: the arrays must have one row an image, and differ in length: {listed}.")
+        raise DataError(f"{path}: the arrays must have one row per image, and differ in length: {listed}.")
     azimuth, elevation = np.abs(arrays["azimuth"]), np.abs(arrays["elevation"])
     front = (azimuth <= 25) & (elevation <= 20)
     side = (azimuth >= 60) | (elevation >= 60)
@@ -179,7 +179,7 @@ def _yaleb(path: Path, describe: Describe | None) -> MatchTable:
 
 
 def _cufs(path: Path, describe: Describe | None) -> MatchTable:
-    """Photographs against sketches, one of each a person; some people are in both of the parts that CUFS is made of."""
+    """Photographs against sketches, one of each per person; some are in both of the parts that CUFS is made of."""
     pairs = [f"{group}_{kind}" for kind in KINDS for group in ("cuhk", "ar")]
     arrays = read_npz_arrays(path, pairs)
     for group in ("cuhk", "ar"):

@@ -56,7 +56,7 @@ VARIATIONS = (
     FaceVariation("15 pairs: control, mu 5", method=CONTROL, fewer=PAIRS, longer=3),
     FaceVariation("15 pairs: lambda_tilde 5", method={"lambda_tilde": 5.0}, fewer=PAIRS, longer=3),
     *(
-        FaceVariation(f"{images} images a modality: {name}", method=method, fewer=(EVERYBODY, images), longer=3)
+        FaceVariation(f"{images} images per modality: {name}", method=method, fewer=(EVERYBODY, images), longer=3)
         for images in (2, 5)
         for name, method in {
             "no regulariser": NONE,

@@ -25,7 +25,7 @@ from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, 
 from ldmnet.matching.sources import load_match_table, read_match_npz
 from ldmnet.matching.table import MatchTable
 from ldmnet.records.record import Record
-from ldmnet.runs.run import Measured, Run, Watch, why_diverged
+from ldmnet.runs.run import Measured, Run, Watch
 from ldmnet.runs.sweep import Places, sweep_runs
 from ldmnet.training.settings import Precision
 
@@ -144,7 +144,7 @@ class MatchSettings:
             "left_out": result.left_out,
             "loss_curve": [float(f"{loss:.4g}") for loss in learned.loss_curve],
             "seconds": {phase: round(spent, 2) for phase, spent in learned.seconds.items()},
-            "diverged": why_diverged(learned.diverged),
+            "diverged": learned.diverged,
         }
         if self.part == "test" and self.split == (1 if self.data == "casia" else 0):  # the first of all
             people = torch.unique(identity[fold.gallery])[:5]
