@@ -133,8 +133,8 @@ def learn(
         return Learned(embed, [], {"train": time.perf_counter() - started})
     if settings.kind == "low_rank":
         reduce = pca(x, settings.dimensions)
-        found = low_rank_map(reduce(x), label, steps=settings.steps, step_size=settings.step_size)
-        return Learned(lambda y: reduce(y) @ found.T.T, found.objective, {"train": time.perf_counter() - started})
+        T, objective = low_rank_map(reduce(x), label, steps=settings.steps, step_size=settings.step_size)
+        return Learned(lambda y: reduce(y) @ T.T, objective, {"train": time.perf_counter() - started})
     model = embedding_net(x.shape[1], len(people), settings.width).to(x)
     initialize(model, settings.init, seed)
     train, diverged = replace(settings.train, seed=seed), ""

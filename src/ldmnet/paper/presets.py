@@ -37,20 +37,22 @@ DIGITS5K_A_CLASS = 500
 BFLOAT16_FROM = 400  # images per class, on MNIST; at 50 it changes no accuracy (docs/reproduction.md)
 
 
+def paper_methods(spec: specs.PaperRow | specs.NirVis) -> dict[str, Method]:
+    """Every row's method with the hyperparameters that the paper prints."""
+    return {
+        "none": Method(),
+        "weight_decay": Method("weight_decay", weight_decay_w=spec.w),
+        "dropout": Method("dropout", dropout=specs.DROPOUT),
+        "control": Method("control", mu=spec.mu),
+        "ldmnet": Method("ldmnet", mu=spec.mu, lambda_tilde=spec.lambda_tilde),
+    }
+
+
 def printed_method(table: str, per_class: int, row: str) -> Method:
     """A row's method with the hyperparameters that the paper prints for that size."""
-    spec = paper_table(table).row(per_class)
-    if row == "none":
-        return Method()
-    if row == "weight_decay":
-        return Method(row, weight_decay_w=spec.w)
-    if row == "dropout":
-        return Method(row, dropout=specs.DROPOUT)
-    if row == "control":
-        return Method(row, mu=spec.mu)
-    if row == "ldmnet":
-        return Method(row, mu=spec.mu, lambda_tilde=spec.lambda_tilde)
-    raise InputError(f"there is no row {row!r}. The rows: {', '.join(PRINTED_ROWS)}.")
+    if row not in PRINTED_ROWS:
+        raise InputError(f"there is no row {row!r}. The rows: {', '.join(PRINTED_ROWS)}.")
+    return paper_methods(paper_table(table).row(per_class))[row]
 
 
 @dataclass(frozen=True)
