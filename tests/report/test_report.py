@@ -1,6 +1,5 @@
 """The report: what stands in the page, in which order, escaped; what is kept while training; what is refused."""
 
-import importlib.util
 import json
 import os
 import re
@@ -496,8 +495,7 @@ def test_damaged_traces_are_refused(tmp_path):
 
 
 def test_a_missing_extra_is_named(comparison, tmp_path, monkeypatch, says):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else find(name))
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with says(MissingExtraError):
         write_report([comparison], tmp_path / "report.html")
     monkeypatch.undo()

@@ -117,6 +117,9 @@ def figure(
         error_figure(records, name, output)
     else:
         from ldmnet.paper.demo import draw_features
+        from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
 
-        draw_features(name, per_class, seed, output, runs_dir=runs_dir, data_dir=data_dir, console=Console(stderr=True))
+        runs = classification_runs(name, [per_class], PRINTED_ROWS, [seed])
+        title = f"{name}: features of the test images after training on {per_class} per class"
+        draw_features(runs, output, title, runs_dir=runs_dir, data_dir=data_dir, console=Console(stderr=True))
     click.echo(str(output))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -126,11 +125,11 @@ def _colors() -> str:
 
 def _plotly() -> str:
     """plotly.js, from the package that is installed."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise missing_extra("plotly", "report")
-    path = Path(spec.origin).parent / "package_data" / "plotly.min.js"
-    return path.read_text(encoding="utf-8").replace("</script", "<\\/script")
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise missing_extra("plotly", "report") from error
+    return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
 def _hash(script: str) -> str:
