@@ -7,7 +7,7 @@ x, y = prepare(split.x_train[train]), split.y_train[train]
 """
 
 from ldmnet.data.csvtables import read_csv
-from ldmnet.data.preprocess import Fitted, Preprocess, fit_preprocess
+from ldmnet.data.preprocess import fit_preprocess
 from ldmnet.data.readers import (
     read_cifar_batch,
     read_idx,
@@ -20,8 +20,6 @@ from ldmnet.data.subsets import indices_hash, stratified, subset_and_validation
 
 __all__ = [
     "NAMES",
-    "Fitted",
-    "Preprocess",
     "Split",
     "class_names",
     "fit_preprocess",
