@@ -14,8 +14,8 @@ import zlib
 import numpy as np
 import pytest
 
-from ldmnet.data import read_cifar_batch, read_idx, read_image_folder, read_npz, read_svhn_mat, readers
-from ldmnet.data.readers import readable_images
+from ldmnet.data import read_cifar_batch, read_idx, read_samples, read_svhn_mat, readers
+from ldmnet.data.readers import npz_arrays, read_images, readable_images
 from ldmnet.errors import DataError
 from ldmnet.matching.table import read_npz_arrays
 
@@ -167,7 +167,7 @@ def test_a_gzip_file_that_becomes_too_large(tmp_path):
 # ---- .npz
 
 
-@pytest.mark.parametrize("reader", [read_npz, lambda path: read_npz_arrays(path, ("x",))])
+@pytest.mark.parametrize("reader", [npz_arrays, lambda path: read_npz_arrays(path, ("x",))])
 def test_an_npz_file_that_becomes_too_large_is_refused_before_it_is_unpacked(tmp_path, reader, taken):
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("x.npy", "w") as member:
@@ -190,7 +190,7 @@ def test_an_npz_file_whose_header_lies(tmp_path, shape, taken):
         if shape != (True, 8):
             file.writestr("y.npy", b"nothing")
     with pytest.raises(DataError):
-        read_npz(path)
+        npz_arrays(path)
     assert taken() < LITTLE
 
 
@@ -201,7 +201,7 @@ def test_flipped_bits_and_cuts_of_an_npz_file(tmp_path, labelled):
         file = io.BytesIO()
         save(file, **arrays)
         path = tmp_path / "a.npz"
-        damage(path, file.getvalue(), lambda path: readers.npz_arrays(path, labelled=labelled), 300)
+        damage(path, file.getvalue(), lambda path: npz_arrays(path, labelled=labelled), 300)
 
 
 def test_what_numpy_writes_comes_back(tmp_path):
@@ -211,7 +211,7 @@ def test_what_numpy_writes_comes_back(tmp_path):
         np.arange(6).reshape(3, 2).astype(">i2"),
     ):
         np.savez(tmp_path / "a.npz", x=x, y=np.array(["a", "b", "ç"])[: len(x)])
-        out, y = readers.npz_arrays(tmp_path / "a.npz")
+        out, y = npz_arrays(tmp_path / "a.npz")
         np.testing.assert_array_equal(out, x)
         assert y.tolist() == ["a", "b", "ç"][: len(x)]
 
@@ -241,9 +241,9 @@ def test_an_eps_file_with_another_name_does_not_reach_the_program_that_draws_it(
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no pipes with names on Windows")
 def test_a_pipe_with_an_images_name_is_left_out(image, tmp_path):
-    os.mkfifo(photos(image, tmp_path) / "a" / "pipe.png")
+    os.mkfifo(pipe := photos(image, tmp_path) / "a" / "pipe.png")
     with pytest.raises(DataError, match=r"pipe\.png \(cannot be read: it is not a regular file\)"):
-        read_image_folder(tmp_path)
+        read_images([pipe], None, grey=False)
 
 
 def test_an_image_of_too_many_pixels_is_left_out_before_it_is_read(image, tmp_path, taken):
@@ -261,4 +261,4 @@ def test_images_that_do_not_fit_into_memory_together(image, tmp_path, monkeypatc
     photos(image, tmp_path)
     monkeypatch.setattr(readers, "memory", lambda: 200)
     with pytest.raises(DataError, match=r"^the images take more than 50 bytes .* is number 2 of 2\. Pass size="):
-        read_image_folder(tmp_path)
+        read_samples(tmp_path)

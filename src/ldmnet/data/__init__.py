@@ -6,30 +6,23 @@ prepare = fit_preprocess(split.x_train[train], "mean_image")
 x, y = prepare(split.x_train[train]), split.y_train[train]
 """
 
-from ldmnet.data.csvtables import read_csv
 from ldmnet.data.preprocess import fit_preprocess
-from ldmnet.data.readers import (
-    read_cifar_batch,
-    read_idx,
-    read_image_folder,
-    read_npz,
-    read_svhn_mat,
-)
+from ldmnet.data.readers import read_cifar_batch, read_idx, read_svhn_mat
 from ldmnet.data.sources import NAMES, Split, class_names, load
 from ldmnet.data.subsets import indices_hash, stratified, subset_and_validation
+from ldmnet.data.userdata import Samples, read_samples
 
 __all__ = [
     "NAMES",
+    "Samples",
     "Split",
     "class_names",
     "fit_preprocess",
     "indices_hash",
     "load",
     "read_cifar_batch",
-    "read_csv",
     "read_idx",
-    "read_image_folder",
-    "read_npz",
+    "read_samples",
     "read_svhn_mat",
     "stratified",
     "subset_and_validation",

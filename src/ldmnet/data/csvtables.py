@@ -41,23 +41,13 @@ class Table:
     ignored: tuple[str, ...] = ()
 
 
-def read_csv(path: str | Path, label: str | None = None) -> tuple[NDArray[np.float64], Labels, list[str]]:
+def read_table(path: str | Path, label: str | None = None) -> Table:
     """A table of numbers and labels with or without a header; commas, semicolons or tabs between the cells.
 
     Args:
         path: the file.
         label: the label column's name; unless given, the one called label, y, class or target, else the last.
-
-    Returns:
-        The other columns (n, d), the labels as positions in the list of class names, and that list, sorted.
     """
-    table = read_table(path, label)
-    assert table.y is not None
-    return table.x, table.y, table.class_names
-
-
-def read_table(path: str | Path, label: str | None = None) -> Table:
-    """As `read_csv`, with the names of the columns."""
     lines, separator, first = _lines(path)
     names = first if _is_header(lines, separator, first, label, path) else None
     _check_names(names, path)

@@ -78,7 +78,7 @@ def read_samples(
 
     Args:
         path: the file or folder.
-        label: the CSV table's label column, see `read_csv`.
+        label: the CSV table's label column, see `read_table`.
         size: resize images to (height, width), or to a square.
         grey: read images with one channel.
         shape: of the samples that a network was trained on. With it the labels may be missing: an .npz without y, a
