@@ -138,7 +138,7 @@ def fit(
     if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
     with channels_last(model, x) as x:
-        check_outputs(model, validation=held_out, test=tested)
+        check_outputs(model, data=(x, y), validation=held_out, test=tested)
         path = None if checkpoint is None else Path(checkpoint)
         state = read_checkpoint(path) if path is not None and path.exists() else None
         own = {"optimizer": optimizer, "schedule": schedule, "augment": augment}
@@ -232,7 +232,7 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> Update:
 def _descend(run: Run) -> Epoch:
     """One epoch of SGD on the loss and, where there is a regulariser, its penalty."""
     model, regularizer, n = run.model, run.regularizer, len(run.x)
-    lr, largest_label, n_labelled = run.descent.begin(run.epoch), int(run.y.max()), int(run.labelled.sum())
+    lr, n_labelled = run.descent.begin(run.epoch), int(run.labelled.sum())
     precise = torch.promote_types(run.x.dtype, torch.float32)  # half precision cannot count an epoch
     loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))
     started = time.perf_counter()
@@ -242,8 +242,6 @@ def _descend(run: Run) -> Epoch:
             with run.autocast():
                 logits, features = tap(x)
             logits = logits.to(precise)
-            if logits.shape[1] <= largest_label:
-                raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
             labelled = len(index) if n_labelled == n else (y >= 0).sum()
             loss = softmax_loss(logits, y, labelled, None if run.weights is None else run.weights[index])
             loss_sum += loss.detach() * labelled
