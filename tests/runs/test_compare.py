@@ -87,6 +87,7 @@ def test_a_comparison_whose_rows_all_ended_badly_has_exit_code_1(table, tmp_path
     assert "Rows with * ended badly on one split or more" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["compare", "tune"])
 def test_a_run_of_many_that_takes_long_tells_of_its_epochs(table, tmp_path, monkeypatch, command):
     if command == "tune":

@@ -68,6 +68,7 @@ def test_tune_may_hold_out_nothing(table, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_search_that_was_cut_tries_the_defaults_and_nothing_twice(table, tmp_path, monkeypatch):
     optuna = pytest.importorskip("optuna", reason="the extra tune is not installed")
     samples, settings = read_samples(table, label="species"), UserSettings(test_share=0.3)
