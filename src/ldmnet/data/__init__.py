@@ -8,9 +8,10 @@ x, y = prepare(split.x_train[train]), split.y_train[train]
 
 from ldmnet.data.preprocess import fit_preprocess
 from ldmnet.data.readers import read_cifar_batch, read_idx, read_svhn_mat
+from ldmnet.data.samples import Samples
 from ldmnet.data.sources import NAMES, Split, class_names, load
 from ldmnet.data.subsets import indices_hash, stratified, subset_and_validation
-from ldmnet.data.userdata import Samples, read_samples
+from ldmnet.data.userdata import read_samples
 
 __all__ = [
     "NAMES",
