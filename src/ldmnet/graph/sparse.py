@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Columns of a dense factor from which torch's own kernel is faster than the BLAS library's: that takes 1.9 times as long at
-# 500, torch's 1.3 times at 64 (`benchmarks/constants.py`).
+# Columns of a dense factor from which torch's own kernel is faster than the BLAS library's: that takes 1.9 times as
+# long at 500, torch's 1.3 times at 64 (`benchmarks/constants.py`).
 WIDE = 128
 
 

@@ -16,8 +16,8 @@ from ldmnet.graph.neighbors import Neighbors
 from ldmnet.graph.sparse import csr
 
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
-# Rows, at least, that are made symmetric at a time, where no edge leaves them: all 54,000 at once take 2.0 times as long
-# (`benchmarks/constants.py`).
+# Rows, at least, that are made symmetric at a time, where no edge leaves them: all 54,000 at once take 2.0 times as
+# long (`benchmarks/constants.py`).
 BLOCK = 2**12
 
 
