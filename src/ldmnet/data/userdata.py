@@ -32,7 +32,7 @@ __all__ = ["Samples", "read_samples", "share_split"]
 
 TABLES = (".csv", ".tsv", ".txt")
 CHANNELS = (1, 3, 4)  # that an image may have
-KINDS = "an .npz file, a CSV table or a folder with one folder of images a class"
+KINDS = "an .npz file, a CSV table or a folder with one folder of images per class"
 
 
 def read_samples(
