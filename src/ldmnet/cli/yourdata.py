@@ -12,8 +12,7 @@ import torch
 from rich.console import Console
 
 from ldmnet.cli.answers import DATA, tell_reading
-from ldmnet.cli.completion import one_of, some_of
-from ldmnet.cli.options import FOLDER, by_flag, comma_list, examples, format_option, options_of, together
+from ldmnet.cli.options import FOLDER, Listed, by_flag, examples, format_option, options_of, together
 from ldmnet.data.encode import Encoding
 from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.errors import DivergenceError, StateError
@@ -37,12 +36,12 @@ data_options = together(
     options_of(Encoding, "encode_batch", "online", encode_batch=WHOLE),
     options_of(
         UserSettings, "net", "layer",
-        net={"default": "auto", "metavar": "NAME", "shell_complete": one_of(*STARTS)},
+        net={"default": "auto", "metavar": "NAME", "shell_complete": click.Choice(list(STARTS)).shell_complete},
     ),
 )  # fmt: skip
 training_options = options_of(
     UserSettings, "epochs", "lr", "batch_size", "optimizer", "schedule", "clip_norm", "augment", "device", "seed",
-    epochs=WHOLE, batch_size=WHOLE, augment={"shell_complete": some_of(lambda: tuple(AUGMENTATIONS))},
+    epochs=WHOLE, batch_size=WHOLE, augment={"shell_complete": Listed(*AUGMENTATIONS).shell_complete},
 )  # fmt: skip
 method_options = options_of(
     UserSettings, "strength", "coupling", "mu", "lambda_tilde", "weight_decay", "dropout", "patience",
@@ -86,7 +85,12 @@ def _tell_no_snapshots(what: str, command: str) -> None:
 @data_options
 @training_options
 @method_options
-@options_of(UserSettings, "method", "test_share", method={"metavar": "NAME", "shell_complete": one_of(*NAMES)})
+@options_of(
+    UserSettings,
+    "method",
+    "test_share",
+    method={"metavar": "NAME", "shell_complete": click.Choice(NAMES).shell_complete},
+)
 @click.option("--output", type=FOLDER, default="run", show_default=True, help="The run's folder.")
 @click.option("--tensorboard", is_flag=True, help="Also log to the run's folder for TensorBoard.")
 @snapshots_option
@@ -146,10 +150,9 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 @method_options
 @click.option(
     "--methods",
-    callback=comma_list,
+    type=Listed(*NAMES, *CLASSICAL),
     default=",".join(METHODS),
     show_default=True,
-    shell_complete=some_of(lambda: (*NAMES, *CLASSICAL)),
     help="Rows of the table: methods, several with a plus (ldmnet+mixup), logistic, svm, forest, laplace.",
 )
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")

@@ -110,7 +110,8 @@ def fit_network(
     last = results[-1]
     phases = dict.fromkeys(phase for one in results for phase in one.seconds)
     seconds = {phase: sum(one.seconds.get(phase, 0.0) for one in results) for phase in phases}
-    result = replace(last, model=model, method=method, seconds=seconds)
+    badly = next((one.ended_badly for one in results if one.ended_badly), "")
+    result = replace(last, model=model, method=method, seconds=seconds, ended_badly=badly)
     if test is not None:
         result.test_loss, result.test_accuracy = evaluate(model, *test)
     for place in places:

@@ -71,11 +71,6 @@ class Run:
         """Whether every sample has one."""
         return bool(self.labelled.all())
 
-    @cached_property
-    def largest_label(self) -> int:
-        """The largest one."""
-        return int(self.y.max())
-
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or so many without a better validation accuracy that patience is over."""
