@@ -2,8 +2,8 @@
 
     python benchmarks/defaults_loops.py              # MNIST, 50 per class: results/defaults/loops.jsonl
 
-A plain loop with `ManifoldRegularizer` and nothing named. Nothing is tuned, for any method. Records are appended as they come;
-what is recorded is skipped. Both validation and test figures are recorded: a rule is chosen by the first.
+A plain loop with `ManifoldRegularizer` and nothing named. Nothing is tuned, for any method. Records are appended as
+they come; what is recorded is skipped. Both validation and test figures are recorded: a rule is chosen by the first.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_running_a_line_again_gives_the_same_accuracy(small_mnist, tmp_path):
 def test_a_done_run_is_not_run_again(small_mnist, tmp_path, monkeypatch):
     run = run_of()
     first = made(run, tmp_path, small_mnist)
-    monkeypatch.setattr(network_module, "fit", lambda *a, **k: pytest.fail("ran again"))
+    monkeypatch.setattr(network_module, "fit_network", lambda *a, **k: pytest.fail("ran again"))
     assert made(run, tmp_path, small_mnist) == first
 
 
@@ -141,6 +141,7 @@ def test_runs_of_the_same_settings_are_made_once(where):
     assert len((where.results / "mnist.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_says_what_was_noted_of_earlier_runs_in_folders_and_in_records(where):
     run, screen = run_of(), io.StringIO()
     made(run, where.runs_dir, where.data_dir)
@@ -157,6 +158,7 @@ def test_a_sweep_says_what_was_noted_of_earlier_runs_in_folders_and_in_records(w
 # ---- two processes
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_owner_and_that_of_a_dead_one_is_taken_over(small_mnist, tmp_path):
     run = run_of()
     folder = tmp_path / run.settings.hash()
@@ -310,7 +312,7 @@ def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(where):
 
 def test_a_run_that_diverged_is_done_whatever_it_should_leave_behind(small_mnist, tmp_path, monkeypatch):
     first = made(wild_run(), tmp_path, small_mnist)
-    monkeypatch.setattr(network_module, "fit", None)
+    monkeypatch.setattr(network_module, "fit_network", None)
     assert made(wild_run(), tmp_path, small_mnist, keep_weights=True, snapshots=True) == first
 
 

@@ -16,11 +16,12 @@ from torch import Tensor
 from ldmnet.graph.distances import CANCELLATION, listed, nearest, squared_lengths
 from ldmnet.seeds import generator
 
+# Recall and time at other values: `benchmarks/constants.py --only rough`; misses and alpha: `benchmarks/rough.py`.
 LISTED = 48  # points on a list
 RECALL = 0.97  # what the sample must show
 SAMPLE = 16  # points a group that are searched in full
 FULL_UP_TO = 8192  # points: smaller groups get their first lists from a full search
-CELL = 512  # points a cell, about
+CELL = 512  # points per cell, about
 PROBES = 8  # cells that a point is searched in
 KEPT = 24  # points kept of each cell
 HOP = 14  # nearest of the nearest, when lists are widened

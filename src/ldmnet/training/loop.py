@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,12 +20,14 @@ from ldmnet.networks import set_dropout
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.augment import Augment, augmentation
-from ldmnet.training.divergence import divergence, tell_bad_end, tell_unused
+from ldmnet.training.divergence import bad_end, divergence, tell_unused
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
+from ldmnet.training.objective import objective, total_loss
 from ldmnet.training.optimizers import Factory, Schedule, descent
 from ldmnet.training.progress import EpochBar, OnEpoch
+from ldmnet.training.rivals import ENSEMBLE, Rivals
 from ldmnet.training.samples import (
     ClassWeight,
     Data,
@@ -35,7 +38,6 @@ from ldmnet.training.samples import (
     loss_weights,
     move,
     shape_lazy_weights,
-    softmax_loss,
 )
 from ldmnet.training.settings import TrainSettings, name_of
 from ldmnet.training.state import Run
@@ -59,6 +61,7 @@ class Fit:
             model has its weights.
         seconds: by phase: train, sweep, graph, solve, other (the rest of an update), test; a run that went on from a
             checkpoint counts what was spent before it, too.
+        ended_badly: why the result is of no use, in the words of the `BadEndWarning`; empty otherwise.
     """
 
     model: nn.Module
@@ -70,6 +73,7 @@ class Fit:
     test_accuracy: float | None = None
     best_epoch: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    ended_badly: str = ""
 
 
 def last_numbers(result: Fit) -> dict[str, float | None]:
@@ -135,6 +139,9 @@ def fit(
     method, settings = method or Method(), settings or TrainSettings()
     if settings.patience is not None and validation is None:
         raise InputError("patience waits for a better validation accuracy: give validation data, or leave it out.")
+    if ENSEMBLE in method.rivals:
+        raise InputError("an ensemble is several networks: train it with LDMClassifier, or with ldmnet train.")
+    method.on(model)
     for name in layer_names(layer):
         named_layer(model, name)
     if device is not None:
@@ -148,7 +155,7 @@ def fit(
     if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
     with channels_last(model, x) as x:
-        check_outputs(model, validation=held_out, test=tested)
+        check_outputs(model, data=(x, y), validation=held_out, test=tested)
         path = None if checkpoint is None else Path(checkpoint)
         start_alike(world, model, x, y, settings.batch_size)
         state = read_once(world, path)
@@ -166,6 +173,7 @@ def fit(
             augment=augmentation(settings.augment, augment, x, augment_draw),
             augment_draw=augment_draw,
             weights=loss_weights(y, sample_weight, class_weight),
+            rivals=Rivals(method.rivals, generator(settings.seed, "rivals")),
             settings_saved={
                 **asdict(settings),
                 "name": method.name,
@@ -183,6 +191,7 @@ def fit(
         bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None and first else None
         with torch.random.fork_rng(devices=[] if x.device.type == "cpu" else None):
             torch.manual_seed(derive_seed(settings.seed, stream("dropout", world)))
+            run.rivals.begin(model)
             if state is not None:
                 run.resume(state)
             if bar is None:
@@ -194,11 +203,11 @@ def fit(
         known = (x, y) if bool(labelled.all()) else (x[labelled], y[labelled])
         logits = sweep(model, known[0], whole=True).float()
         train_loss = float(F.cross_entropy(logits, known[1]))
-        if first:
-            tell_bad_end(logits, known[1], train_loss)
-            tell_unused(run.regularizer)
         result = Fit(model, method, run.history, run.regularizer, train_loss, seconds=run.seconds)
-        result.best_epoch = best_epoch(run.history)
+        badly = bad_end(logits, known[1], train_loss) if first else ""
+        result.ended_badly, result.best_epoch = of_first(world, badly), best_epoch(run.history)
+        if first:
+            tell_unused(run.regularizer)
         if tested is not None:
             started = time.perf_counter()
             result.test_loss, result.test_accuracy = evaluate(model, *tested)
@@ -219,7 +228,7 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
         if not math.isfinite(epoch.loss + epoch.penalty) or not run.weights_are_finite():
             raise divergence(run)
         if validation is not None:
-            val_loss, val_accuracy = of_first(run.world, evaluate(run.model, *validation))
+            val_loss, val_accuracy = of_first(run.world, evaluate(run.judged, *validation))
             epoch = replace(epoch, val_loss=val_loss, val_accuracy=val_accuracy)
         run.history.append(epoch)
         run.epoch += 1
@@ -248,31 +257,25 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> Update:
 
 def _descend(run: Run) -> Epoch:
     """One epoch of SGD on the loss and, where there is a regulariser, its penalty."""
-    model, regularizer, n = run.model, run.regularizer, len(run.x)
-    lr, largest_label, n_labelled = run.descent.begin(run.epoch), int(run.y.max()), int(run.labelled.sum())
-    precise = torch.promote_types(run.x.dtype, torch.float32)  # half precision cannot count an epoch
-    loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))
+    model, n, n_labelled = run.model, len(run.x), int(run.labelled.sum())
+    lr, precise = run.descent.begin(run.epoch), torch.promote_types(run.x.dtype, torch.float32)
+    loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))  # half could not count
     started = time.perf_counter()
     model.train()
-    with FeatureTap(model, run.layer) as tap:
+    with FeatureTap(model, run.layer) as tap, run.rivals.mixing(model, run.layer):
         for whole, index, x, y in run.batches():
-            with run.autocast():
-                logits, features = tap(x)
-            logits = logits.to(precise)
-            if logits.shape[1] <= largest_label:
-                raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
-            labelled = len(index) if n_labelled == n else (y >= 0).sum()
-            loss = softmax_loss(logits, y, labelled, None if run.weights is None else run.weights[index])
-            loss_sum += loss.detach() * labelled
-            if run.world is not None:  # the mean of the processes' gradients is then that of the batch
-                loss = loss * (run.world.size * labelled / (run.y[whole] >= 0).sum().clamp(min=1))
-            if regularizer is not None:
-                penalty = regularizer.penalty(features, index)
-                penalty_sum += penalty.detach() * len(index)
-                share = 1 if run.world is None else run.world.size * len(index) / len(whole)
-                loss = loss + (penalty if share == 1 else penalty * share)  # eq. (10)
+            batch = run.rivals.batch(index, x, y)
+            logits, loss, penalty = objective(run, tap, batch)
+            loss_sum += loss.detach() * (len(y) if n_labelled == n else (y >= 0).sum())
             correct += (logits.detach().argmax(1) == y).sum()
-            run.descent.step(loss)
+            if penalty is not None:
+                penalty_sum += penalty.detach() * len(index)
+            if run.world is not None:
+                loss, penalty = run.of_all(whole, index, loss, penalty)
+            if penalty is not None:
+                loss = loss + penalty  # eq. (10)
+            run.descent.step(loss, partial(run.rivals.gradient, model, partial(total_loss, run, tap, batch)))
+            run.rivals.stepped(model)
     if run.world is not None:
         sums = torch.stack([loss_sum, penalty_sum, correct]).double()
         loss_sum, penalty_sum, correct = run.world.total(sums)
@@ -283,5 +286,5 @@ def _descend(run: Run) -> Epoch:
         float(loss_sum) / n_labelled,
         float(penalty_sum) / n,
         float(correct) / n_labelled,
-        strength=None if regularizer is None else regularizer.log[-1].strength,
+        strength=None if run.regularizer is None else run.regularizer.log[-1].strength,
     )
