@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 import ldmnet
 from ldmnet.cli import main
 from ldmnet.errors import DataError, MissingExtraError
+from ldmnet.files import json_text
 from ldmnet.palette import CLASS_COLORS, METHOD_COLORS, OTHER_COLORS
 from ldmnet.paper.presets import classification_runs
 from ldmnet.pim import grouped
@@ -428,9 +429,19 @@ def test_a_run_that_is_not_finished_is_shown_as_such(tmp_path):
     assert "not finished" in Page(write_report([folder], tmp_path / "report.html")).words
 
 
-def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):
-    path = write_records(tmp_path / "mnist.jsonl", make_record(loss_curve=[2.0, float("nan"), float("inf"), 0.5]))
-    shown = Page(write_report([path], tmp_path / "report.html"))
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" * 30])
+def test_numbers_that_nobody_can_count_with_are_refused(tmp_path, number):
+    path = tmp_path / "mnist.jsonl"
+    path.write_text(json.dumps(make_record(accuracy=12345.5)).replace("12345.5", number) + "\n")
+    with pytest.raises(DataError, match=r"line 1, is not a record: .* (finite number|more than 64 bits)"):
+        write_report([path], tmp_path / "report.html")
+
+
+def test_epochs_without_a_finite_number_leave_a_gap(tmp_path):
+    folder = make_training(tmp_path / "run")
+    epochs = [{"epoch": i, "loss": loss} for i, loss in enumerate([2.0, float("nan"), float("inf"), 0.5])]
+    (folder / "history.jsonl").write_text("".join(f"{json_text(epoch)}\n" for epoch in epochs))
+    shown = Page(write_report([folder], tmp_path / "report.html"))
     assert shown.data["figures"]["loss-0"]["data"][0]["y"] == [2.0, None, None, 0.5]
 
 

@@ -353,7 +353,7 @@ WRONG_PARTS = {
 @pytest.mark.parametrize("wrong", WRONG_PARTS)
 def test_a_checkpoint_with_a_wrong_part_is_refused_and_the_model_left_alone(tmp_path, wrong):
     path, model = tmp_path / "run.pt", network()
-    start_and_cut(path, METHODS["ldmnet"], 2)
+    start_and_cut(path, METHODS["ldmnet"], 3)
     state = read_checkpoint(path)
     WRONG_PARTS[wrong](state)
     save_checkpoint(path, state)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ldmnet.errors import missing_extra
+from ldmnet.files import written_whole
 from ldmnet.matching.embeddings import TITLES, pca
 from ldmnet.palette import class_color, method_color
 
@@ -104,5 +105,6 @@ def _save(figure: Any, path: Path, title: str) -> Path:
     if title:
         figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as place:
+        figure.savefig(place, dpi=110)
     return path

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ldmnet.errors import DataError, missing_extra
+from ldmnet.files import written_whole
 from ldmnet.palette import class_color, method_color
 from ldmnet.records.leads import Parts, standard_error
 from ldmnet.records.record import Record
@@ -96,7 +97,8 @@ def feature_figure(panels: Mapping[str, Tensor], labels: Tensor, path: Path, *, 
         figure.suptitle(title, fontsize=11)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as file:
+        figure.savefig(file, dpi=110)
     plt.close(figure)
     return path
 
@@ -153,7 +155,8 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
     figure.legend(handles, names, loc="lower center", ncol=math.ceil(len(names) / 2), fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0.11, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as file:
+        figure.savefig(file, dpi=110)
     plt.close(figure)
     return path
 
@@ -191,7 +194,8 @@ def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as file:
+        figure.savefig(file, dpi=110)
     plt.close(figure)
     return path
 

@@ -6,7 +6,6 @@ marks the row's other records as not chosen, so the order of the lines says noth
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 import sys
@@ -22,7 +21,7 @@ import torch
 
 import ldmnet
 from ldmnet.errors import DataError
-from ldmnet.files import write_atomically
+from ldmnet.files import append_line, json_text, mend_tail, read_json_lines, write_atomically
 from ldmnet.locks import owned
 
 FORMAT = 1
@@ -159,19 +158,10 @@ def command_line() -> str:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file; a line that is none is named."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as records: {error}.") from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}, is not a record: {error}.") from error
+    found = read_json_lines(path)
+    for number, content in enumerate(found, 1):
         if not isinstance(content, dict):
             raise DataError(f"{path}, line {number}, is not a record: not an object.")
-        found.append(content)
     return found
 
 
@@ -191,20 +181,20 @@ def append(path: Path, record: Record) -> None:
     again. Settings that a user gave replace nothing. Processes that write to one file take turns.
     """
     with owned(path.with_name(f".{path.name}.lock"), wait=True):
+        if path.exists():
+            mend_tail(path)
         old = read_records([path]) if path.exists() else []
         new = [_beside(other, record) for other in old]
         if not any(_same_run(other, record) for other in old):
             new.append(record)
         if new[: len(old)] != old:
-            write_atomically(path, "".join(_line(one) for one in new))
+            write_atomically(path, "".join(f"{_line(one)}\n" for one in new))
         elif len(new) > len(old):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(_line(record))
+            append_line(path, _line(record))
 
 
 def _line(record: Record) -> str:
-    return json.dumps(record.to_json()) + "\n"
+    return json_text(record.to_json())
 
 
 def _same_run(first: Record, second: Record) -> bool:

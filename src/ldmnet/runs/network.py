@@ -48,7 +48,7 @@ def train_network(
         )
     if traced is not None:
         traced.finish(result)
-    watch.keep_updates(result)
+    watch.keep_log(result)
     return Measured({**_numbers(result, judged), "ended_badly": badly}, result.model)
 
 
