@@ -16,9 +16,11 @@ from ldmnet.files import (
     append_line,
     json_text,
     mend_tail,
+    parse_json,
     read_bounded,
     read_json,
     read_json_lines,
+    sealed_json,
     write_atomically,
     written_whole,
 )
@@ -204,7 +206,7 @@ def test_half_a_line_at_the_end_is_left_out_and_mended_with_a_word(tmp_path, tai
 def test_json_that_cannot_be_used(tmp_path, text, words):
     path = tmp_path / "a.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=f"{path} is not JSON: .*{words}"):
+    with pytest.raises(DataError, match=f"{path} cannot be read: .*{words}"):
         read_json(path)
 
 
@@ -212,3 +214,19 @@ def test_json_that_is_written_can_be_read(tmp_path):
     content = {"a": [1.5, float("nan"), {"b": (float("inf"), "\U0001f600")}], "c": -(2**64), "d": True}
     write_atomically(tmp_path / "a.json", json_text(content))
     assert read_json(tmp_path / "a.json") == {"a": [1.5, None, {"b": [None, "\U0001f600"]}], "c": -(2**64), "d": True}
+
+
+def test_an_object_with_a_checksum_is_whole_or_refused():
+    content = {"a": [1, 2.5], "hash": "0123456789ab", "b": "\u00e9"}
+    text = sealed_json(content)
+    assert parse_json(text) == parse_json(f"{text}\n") == content
+    assert parse_json(json_text(content)) == content  # one without a checksum is taken as it is
+    for place in range(len(text)):
+        for bit in range(7):
+            other = text[:place] + chr(ord(text[place]) ^ 1 << bit) + text[place + 1 :]
+            try:
+                assert parse_json(other) == content
+            except ValueError:
+                continue
+    with pytest.raises(ValueError, match=r"damaged or was edited\. If you edited it, remove 'sum' from it"):
+        parse_json(text.replace("2.5", "2.6"))

@@ -26,6 +26,7 @@ from ldmnet.errors import DataError, LDMNetError
 UNPACKED, UNPACKED_TIMES = 256 * 2**20, 20  # of what a compressed file may become: bytes, and times its size
 NO_MEMORY_KNOWN = 16 * 2**30  # bytes that are assumed where the system does not tell
 WHOLE_NUMBERS = 2**64  # beyond, JSON's numbers are nobody's seed or count
+SUM, SUM_DIGITS = "sum", 12  # the last name in an object with a checksum, and its hexadecimal digits
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _count = itertools.count()
 
@@ -108,8 +109,9 @@ def torn(content: bytes) -> tuple[bytes, bytes]:
     """JSON lines without the last one if it is only a part of one, and that part; a newline may be missing."""
     end = content.rfind(b"\n") + 1
     try:
-        parse_json(content[end:].decode() or "null")
-    except ValueError:
+        if content[end:]:
+            json.loads(content[end:])
+    except (ValueError, RecursionError):
         return content[:end], content[end:]
     return content, b""
 
@@ -224,14 +226,14 @@ def read_json(path: Path, error: type[LDMNetError] = DataError) -> Any:
     try:
         return parse_json(content.decode())
     except ValueError as fault:
-        raise error(f"{path} is not JSON: {fault}.") from fault
+        raise error(f"{path} cannot be read: {fault}.") from fault
 
 
 def parse_json(text: str) -> Any:
     """A JSON value whose numbers are finite and of a size that can be counted with, and whose text can be written.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none, or an object of `sealed_json` that does not have its checksum.
     """
     try:
         found = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
@@ -239,6 +241,8 @@ def parse_json(text: str) -> Any:
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError as fault:
         raise ValueError("it is nested too deeply") from fault
+    if isinstance(found, dict) and found:
+        _unsealed(text, found)
     return found
 
 
@@ -260,6 +264,30 @@ def json_text(content: Any) -> str:
         return json.dumps(content, allow_nan=False)
     except ValueError:
         return json.dumps(_without_nan(content), allow_nan=False)
+
+
+def sealed_json(content: dict[str, Any]) -> str:
+    """An object as one line of JSON that ends with a checksum of all before it, which `parse_json` compares."""
+    text = json_text({key: value for key, value in content.items() if key != SUM})[:-1]
+    return f'{text}, "{SUM}": "{_sum(text)}"}}'
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:SUM_DIGITS]
+
+
+def _unsealed(text: str, found: dict[str, Any]) -> None:
+    """Take the checksum from an object, if it has one and it is right; a name of it that was damaged counts, too."""
+    last = next(reversed(found), "")
+    damaged_name = len(last) == len(SUM) and re.fullmatch(f"[0-9a-f]{{{SUM_DIGITS}}}", str(found[last]))
+    if SUM not in found and not damaged_name:
+        return
+    body, _, seal = text.rstrip().rpartition(", ")
+    if seal != f'"{SUM}": "{_sum(body)}"}}':
+        raise ValueError(
+            f"it does not have its checksum, so it is damaged or was edited. If you edited it, remove {SUM!r} from it"
+        )
+    del found[SUM]
 
 
 def _without_nan(content: Any) -> Any:

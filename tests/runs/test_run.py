@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ldmnet.data.userdata import Samples
 from ldmnet.errors import StateError
+from ldmnet.files import parse_json
 from ldmnet.locks import BusyError, owned
 from ldmnet.records.record import append, read_records
 from ldmnet.records.snapshots import read_snapshots
@@ -203,7 +204,7 @@ def test_a_sweep_says_what_was_noted_of_earlier_runs_in_folders_and_in_records(w
     run, screen = run_of(), io.StringIO()
     made(run, where.runs_dir, where.data_dir)
     path = where.runs_dir / run.settings.hash() / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_note": "half is missing"}))
+    path.write_text(json.dumps({**parse_json(path.read_text()), "data_note": "half is missing"}))
     for _ in range(2):
         swept([run], where, console=Console(file=screen, width=300))
     assert screen.getvalue().count(

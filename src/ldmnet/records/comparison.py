@@ -66,7 +66,7 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
                 std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
                 splits=len(accuracy),
                 gain=round(statistics.fmean(gains), 4) if gains else None,
-                p=paired_p(gains, some.n_test / some.n_train),
+                p=paired_p(gains, some.n_test / max(1, some.n_train)),
                 ended_badly=sum(bool(r.ended_badly) for r in found.values()),
             )
         )

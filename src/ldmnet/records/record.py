@@ -21,10 +21,22 @@ import torch
 
 import ldmnet
 from ldmnet.errors import DataError
-from ldmnet.files import append_line, json_text, mend_tail, read_json_lines, write_atomically
+from ldmnet.files import append_line, mend_tail, read_json_lines, sealed_json, write_atomically
 from ldmnet.locks import owned
 
 FORMAT = 1
+Number, Text, Whole = float | None, str | None, int | None
+MORE: dict[str, Any] = {  # what `more` may hold that others count with, by name
+    **dict.fromkeys(("train_loss", "test_loss", "val_accuracy", "val_loss", "strength", "mu", "lambda_tilde"), Number),
+    **dict.fromkeys(("solver", "class_names"), list[str]),
+    "best_epoch": Whole,
+    "shape": list[int],
+    "columns": list[str] | None,
+    "label": Text,
+    "data_name": Text,
+    "reading": dict[str, Any],
+    "preprocessing": dict[str, Any],
+}
 OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
 
 
@@ -124,7 +136,7 @@ class Record:
 
 @cache
 def _hints() -> dict[str, Any]:
-    return {name: hint for name, hint in get_type_hints(Record).items() if name != "more"}
+    return {name: hint for name, hint in get_type_hints(Record).items() if name != "more"} | MORE
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -133,6 +145,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is list:
         return isinstance(value, list) and all(_fits(one, get_args(hint)[0]) for one in value)
+    if get_origin(hint) is dict and get_args(hint)[1] is not Any:
+        return isinstance(value, dict) and all(_fits(one, get_args(hint)[1]) for one in value.values())
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, int | float if hint is float else get_origin(hint) or hint)
@@ -194,7 +208,7 @@ def append(path: Path, record: Record) -> None:
 
 
 def _line(record: Record) -> str:
-    return json_text(record.to_json())
+    return sealed_json(record.to_json())
 
 
 def _same_run(first: Record, second: Record) -> bool:
@@ -227,7 +241,7 @@ def chosen_by_seed(records: Sequence[Record]) -> dict[int, Record]:
         if not alike(record.settings, found[0].settings):
             raise DataError(
                 f"{record.table}, {record.method}: the runs {found[0].hash} and {record.hash} have other settings and "
-                'both are marked as chosen. Mark one of them in its record: "chosen": false.'
+                'both are marked as chosen. Mark one of them in its record, and remove its "sum": "chosen": false.'
             )
     by_seed: dict[int, Record] = {}
     for record in found:

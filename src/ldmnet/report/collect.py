@@ -17,7 +17,7 @@ from ldmnet.records.figures import DATA, TITLES
 from ldmnet.records.record import Record, read_lines, read_records
 from ldmnet.records.snapshots import Snapshots, read_snapshots
 from ldmnet.records.tables import TUNED
-from ldmnet.runs.run import read_run
+from ldmnet.runs.run import check_beside, read_run
 
 Kind = Literal["paper", "comparison", "training"]
 KINDS = "the folder of a run, or a file of records (*.jsonl)"
@@ -212,6 +212,8 @@ def _of_folder(folder: Path) -> list[Run]:
 
 def _run(record: Record, source: str, file: Path, trace: Path) -> Run:
     """Make a run of a record and of what its folder kept."""
+    if (trace / "run.json").exists():
+        check_beside(trace)
     snapshots = trace / "snapshots.npz"
     return Run(
         kind="training" if record.table == "training" else "comparison" if record.table == "comparison" else "paper",

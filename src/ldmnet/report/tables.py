@@ -151,7 +151,7 @@ def _training(runs: list[Run]) -> Table:
                 run.source,
                 run.title,
                 "none held out" if accuracy is None else f"{accuracy:.2f}",
-                f"{record['train_loss']:.4g}" if "train_loss" in record else "",
+                "" if record.get("train_loss") is None else f"{record['train_loss']:.4g}",
                 str(record["n_train"]),
             ]
         )

@@ -20,7 +20,8 @@ from torch import nn
 
 import ldmnet
 from ldmnet.errors import DataError, DivergenceError, StateError
-from ldmnet.files import append_line, json_text, parse_json, read_bounded, read_json, write_atomically
+from ldmnet.files import append_line, json_text, parse_json, read_bounded, read_json, sealed_json, write_atomically
+from ldmnet.fingerprints import file_hash
 from ldmnet.locks import owned
 from ldmnet.records.record import Record, command_line, versions
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
@@ -32,6 +33,7 @@ from ldmnet.training.progress import OnEpoch
 RECORD, WEIGHTS, CHECKPOINT, HISTORY, UPDATES = (
     "run.json", "model.safetensors", "checkpoint.pt", "history.jsonl", "updates.jsonl",
 )  # fmt: skip
+BESIDE = (HISTORY, UPDATES, SNAPSHOTS)  # what a report shows beside the record
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +240,8 @@ def why_diverged(error: DivergenceError | str) -> str:
 
 def write_record(folder: Path, record: Record) -> None:
     """Write a run's record into its folder."""
-    write_atomically(folder / RECORD, json_text(record.to_json()))
+    beside = {name: file_hash(folder / name) for name in BESIDE if record.finished and (folder / name).exists()}
+    write_atomically(folder / RECORD, sealed_json(record.to_json() | {"files": beside}))
 
 
 def read_run(folder: Path) -> Record:
@@ -246,7 +249,22 @@ def read_run(folder: Path) -> Record:
     path = folder / RECORD
     if not path.exists():
         raise DataError(f"{folder} holds no run: {RECORD} is missing. Name a folder that train wrote.")
-    return Record.from_json(read_json(path), str(path))
+    content = read_json(path)
+    if isinstance(content, dict):
+        content.pop("files", None)
+    return Record.from_json(content, str(path))
+
+
+def check_beside(folder: Path) -> None:
+    """Refuse a finished run whose history, log of updates or snapshots are not those that it was finished with."""
+    content = read_json(folder / RECORD)
+    files: Any = content.get("files") if isinstance(content, dict) else None
+    for name in BESIDE if isinstance(files, dict) else ():
+        if name in files and (folder / name).exists() and file_hash(folder / name) != files[name]:
+            raise DataError(
+                f"{folder / name} is damaged, or was edited: it is not what the run was finished with. Get it again, "
+                "or remove it."
+            )
 
 
 def _refuse_other(old: Record, run: Run[Task], folder: Path) -> None:

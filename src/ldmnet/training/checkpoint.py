@@ -110,7 +110,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         StateError: the file is damaged, not one of ours, or of another network.
     """
     content = read_bounded(path, error=StateError)
-    found = _IN_WEIGHTS.search(content, 0, 8 + int.from_bytes(content[:8], "little"))
+    found = _IN_WEIGHTS.search(content, 0, min(len(content), 8 + int.from_bytes(content[:8], "little")))
     if found is None:
         raise StateError(
             f"{path} has no checksum: it holds something else, is cut short, or is of an earlier version. {GET_AGAIN}"
