@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ def begin(work: Callable[[], int], log: Path, *, memory: int = 2 * MEMORY) -> in
         with log.open("ab") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
         faulthandler.disable()
         limit_memory(memory)
         code = work()
@@ -113,10 +116,8 @@ def kill_group(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def in_batches(
@@ -189,7 +190,7 @@ def _serve(case: Callable[..., Any], start: int, stop: int, place: mmap.mmap, wr
     try:
         limit_memory(memory)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        with os.fdopen(writer, "wb") as out:
+        with os.fdopen(writer, "wb", buffering=0) as out:  # what was done is known, whatever comes
             for number in range(start, stop):
                 struct.pack_into("qd", place, 0, number, time.monotonic())
                 place[16:80] = bytes(64)
@@ -199,8 +200,6 @@ def _serve(case: Callable[..., Any], start: int, stop: int, place: mmap.mmap, wr
                     kind, end, words = "the attack itself", "broken", short(error)
                 content = pickle.dumps((number, kind, end, words))
                 out.write(struct.pack("I", len(content)) + content)
-                if number % 64 == 0:
-                    out.flush()
             struct.pack_into("d", place, 8, 0.0)
         code = 0
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 
 SMALL = ("--epochs", "6", "--net", "mlp", "--batch-size", "16")
-UNLIKE = ("seconds", "date", "command", "loss", "versions")  # of a record: not the run's result
 
 
 def make_data(path: Path, n: int = 24, d: int = 4) -> Path:
@@ -90,11 +88,9 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 def _timeless(value: Any) -> Any:
-    return (
-        {k: v for k, v in value.items() if k not in ("seconds", "date", "command")}
-        if isinstance(value, dict)
-        else value
-    )
+    if not isinstance(value, dict):
+        return value
+    return {name: one for name, one in value.items() if name not in ("seconds", "date", "command", "sum", "files")}
 
 
 def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
@@ -108,9 +104,3 @@ def traceback_in(log: Path) -> str:
     if "Traceback (most recent call last)" not in text and "terminate called" not in text:
         return ""
     return [line for line in text.splitlines() if line.strip()][-1][:200]
-
-
-def on_two_threads_at_most() -> None:
-    """Keep torch to one thread, so that a process can be forked."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)

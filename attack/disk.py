@@ -18,7 +18,7 @@ from random import Random
 from attack.cases import Outcome, draw_of, forked
 from attack.commands import SMALL, ldmnet, make_data, traceback_in, trained_folder
 
-SIZE = 4 * 2**20  # bytes of the small disk
+SIZE = 24 * 2**20  # bytes of the small disk
 LONGEST = 120.0
 
 
@@ -82,7 +82,7 @@ class Disk:
         log, how = self.folder / "log", draw.random()
         log.unlink(missing_ok=True)
         words, limit = self.commands[kind], 0
-        most = 1.6e6 if kind in ("export", "report") else 200_000
+        most = {"export": 1e6, "report": 8e6}.get(kind, 200_000.0)
         if how < 0.15:
             self._read_only()
         elif self.mounted:

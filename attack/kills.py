@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -97,6 +98,7 @@ class Kills:
         weights = {"tune": 1, "sweep with workers": 1, "export": 1, "report": 2, "predict": 2, "compare": 5}
         names = [name for name in self.scenarios if not only or name in only]
         self.order = [name for name in names for _ in range(weights.get(name, 10))]
+        self.also = Counter[str]()
         self.truth: dict[str, tuple[dict[str, Any], int, float]] = {}
 
     def close(self) -> None:
@@ -143,7 +145,8 @@ class Kills:
         place = Path(tempfile.mkdtemp(prefix="case-", dir=self.folder))
         log = place / "out.log"
         try:
-            for _ in range(draw.choice((1, 1, 2, 3))):
+            for _ in range(draw.choice((2, 3, 4, 6))):
+                self.also["kills"] += 1
                 if kind == "two at one folder":
                     first, second = (begin(self._work(kind, place), log) for _ in range(2))
                     time.sleep(draw.uniform(0, taken))
@@ -164,9 +167,7 @@ class Kills:
                 return "a traceback", fault
             if code != 0:
                 return f"exit code {code}", log.read_text(errors="replace")[-300:]
-            left = [
-                p.name for p in place.rglob("*") if p.name.startswith(".ldmnet") or p.name in ("lock", "checkpoint.pt")
-            ]
+            left = [str(p.relative_to(place)) for p in place.rglob("*") if _temporary(p) and kind != "tune"]
             if left:
                 return "left behind", ", ".join(left)
             if other := differences(truth, _left(place, kind)):
@@ -174,6 +175,11 @@ class Kills:
             return "right", ""
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _temporary(path: Path) -> bool:
+    """Whether nothing of it may be left; only `tune` gives a cut run up, and draws another."""
+    return path.name.startswith(".ldmnet") or path.name in ("lock", "checkpoint.pt")
 
 
 def _left(place: Path, kind: str) -> dict[str, Any]:

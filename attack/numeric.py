@@ -98,7 +98,7 @@ def neighbours(draw: Random) -> tuple[str, str]:
     W = self_tuned_weights(found, SIGMA).to_dense().double().numpy()
     if (
         not np.isfinite(W).all()
-        or np.abs(W - W.T).max() > 1e-6
+        or np.abs(W - W.T).max() > 1e-5
         or (np.diag(W) != 1).any()
         or W.min() < 0
         or W.max() > 1

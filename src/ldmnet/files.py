@@ -51,7 +51,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     if path.is_symlink():
         path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _clear_leftovers(path.parent)
+    clear_leftovers(path.parent)
     private = path.parent / f"{_prefix()}{os.getpid()}-{next(_count)}"
     temporary = private / path.name
     try:
@@ -156,7 +156,7 @@ def _prefix() -> str:
     return f".ldmnet-{hashlib.sha256(f'{socket.gethostname()} {space}'.encode()).hexdigest()[:8]}-"
 
 
-def _clear_leftovers(folder: Path) -> None:
+def clear_leftovers(folder: Path) -> None:
     """Remove the temporary folders of writes whose process was killed."""
     if os.name == "nt":  # where one cannot ask whether a process lives without ending it
         return

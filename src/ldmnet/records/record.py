@@ -37,6 +37,7 @@ MORE: dict[str, Any] = {  # what `more` may hold that others count with, by name
     "reading": dict[str, Any],
     "preprocessing": dict[str, Any],
 }
+PERCENT = ("accuracy", "paper", "val_accuracy")
 OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
 
 
@@ -127,6 +128,7 @@ class Record:
         if content["format"] != FORMAT:
             raise DataError(f"{where} is a record of format {content['format']!r}, and this version reads {FORMAT}.")
         wrong = [name for name, hint in _hints().items() if name in content and not _fits(content[name], hint)]
+        wrong += [name for name in PERCENT if name not in wrong and not 0 <= (content.get(name) or 0) <= 100]
         if wrong:
             raise DataError(f"{where} is not a record: its {wrong[0]} is {str(content[wrong[0]])[:40]!r}.")
         known = {f.name for f in fields(cls)} - {"more"}

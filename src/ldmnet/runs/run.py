@@ -20,7 +20,16 @@ from torch import nn
 
 import ldmnet
 from ldmnet.errors import DataError, DivergenceError, StateError
-from ldmnet.files import append_line, json_text, parse_json, read_bounded, read_json, sealed_json, write_atomically
+from ldmnet.files import (
+    append_line,
+    clear_leftovers,
+    json_text,
+    parse_json,
+    read_bounded,
+    read_json,
+    sealed_json,
+    write_atomically,
+)
 from ldmnet.fingerprints import file_hash
 from ldmnet.locks import owned
 from ldmnet.records.record import Record, command_line, versions
@@ -208,6 +217,7 @@ def execute(
         StateError: the folder holds another run.
     """
     with owned(folder / "lock", wait=wait):
+        clear_leftovers(folder)
         done = read_run(folder) if (folder / RECORD).exists() else None
         if done is not None and done.hash != run.settings.hash():
             _refuse_other(done, run, folder)
