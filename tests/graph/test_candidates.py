@@ -4,6 +4,7 @@ import torch
 from clouds import cloud
 from ldmnet import knn
 from ldmnet.graph import neighbors as module
+from ldmnet.graph.candidates import ROUNDING, CandidateSearch
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import NeighborSearch
 
@@ -106,3 +107,12 @@ def test_more_neighbours_than_candidates_are_searched_in_full(full_searches):
     found = search(features)
     assert torch.equal(found.index, knn(features, 60, GROUPS).index)
     assert full_searches == []
+
+
+def test_the_proof_leaves_room_for_rounding():
+    points = cloud(150, 4)
+    search = CandidateSearch(module._full)
+    search(points, None, 10)
+    search._reach = torch.ones(150, dtype=torch.float64)
+    assert len(search._doubtful(points, search._reach * (1 - ROUNDING / 2))) == 150
+    assert len(search._doubtful(points, search._reach * (1 - 2 * ROUNDING))) == 0
