@@ -92,7 +92,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], [10_000, 100_000], rounds=5)
     parser.add_argument("--classes", type=int, default=1000)
-    parser.add_argument("--class-size", type=int, default=None, help="points a class, in place of --classes")
+    parser.add_argument("--class-size", type=int, default=None, help="points per class, in place of --classes")
     parser.add_argument("--neighbors", choices=["exact", "auto"], default="exact")
     parser.add_argument("--plot", default=None, help="a picture to write")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Points for the benchmarks of the update: inputs and features near low-dimensional manifolds, one a class."""
+"""Points for the benchmarks of the update: inputs and features near low-dimensional manifolds, one per class."""
 
 from __future__ import annotations
 

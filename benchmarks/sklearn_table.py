@@ -48,7 +48,10 @@ def measure(data: str, classifier: str, splits_seed: int) -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(r["classifier"] for r in rows))
-    lines = ["| data | splits | " + " | ".join(names) + " | seconds a fit |", "|---|---:|" + "---:|" * (len(names) + 1)]
+    lines = [
+        "| data | splits | " + " | ".join(names) + " | seconds per fit |",
+        "|---|---:|" + "---:|" * (len(names) + 1),
+    ]
     cells = {(r["data"], r["splits_seed"], r["classifier"]): r for r in rows}
     for data, seed in dict.fromkeys((r["data"], r["splits_seed"]) for r in rows):
         found = [cells[data, seed, name] for name in names]

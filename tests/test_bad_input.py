@@ -22,7 +22,7 @@ OTHER = (
 )
 NOT_FINISHED = "cut is not finished. Run the same train command again: it resumes where it stopped."
 NO_RECORD = "others/mnist.jsonl, line 1, is not a record that ldmnet {version} reads: it lacks"
-MISSING = "nothing does not exist. Name an .npz file, a CSV table or a folder with one folder of images a class."
+MISSING = "nothing does not exist. Name an .npz file, a CSV table or a folder with one folder of images per class."
 
 
 def invoke(*words):
@@ -91,8 +91,8 @@ def ways(*commands):
     """Every command with every fault of its data."""
     for command in commands:
         yield [command, "nothing"], MISSING
-        yield [command, "empty"], "empty has no folders. Put the images in one folder a class: empty/<class>/<image>."
-        yield [command, "flat"], "flat has no folders. Put the images in one folder a class: flat/<class>/<image>."
+        yield [command, "empty"], "empty has no folders. Put the images in one folder per class: empty/<class>/<image>."
+        yield [command, "flat"], "flat has no folders. Put the images in one folder per class: flat/<class>/<image>."
         yield [command, "no_images"], "no_images: no images in a, b. Known are .png, "
         yield (
             [command, "single", "--test-share", "0.3", "--output", "new"],

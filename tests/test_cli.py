@@ -171,7 +171,8 @@ def test_a_method_that_diverged_has_no_panel(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(demo, "execute", lambda run, *where, **how: run.record({}, diverged="not finite."))
     monkeypatch.setattr(demo, "feature_figure", lambda panels, labels, output, title: seen.append(list(panels)))
     where = {"runs_dir": tmp_path, "data_dir": None, "console": Console()}
-    demo.draw_features("digits5k", 50, 0, tmp_path / "f.png", **where)
+    runs = demo.classification_runs("digits5k", [50], demo.PRINTED_ROWS, [0])
+    demo.draw_features(runs, tmp_path / "f.png", "digits", **where)
     assert seen == [["test images"]]
     assert "LDMNet is left out: not finite." in capsys.readouterr().out
 

@@ -433,15 +433,21 @@ def test_a_run_that_was_cut_goes_on_to_the_same_network(table, tmp_path, monkeyp
         (
             "no.csv",
             None,
-            "{} does not exist. Name an .npz file, a CSV table or a folder with one folder of images a class.",
+            "{} does not exist. Name an .npz file, a CSV table or a folder with one folder of images per class.",
         ),
         (
             "a.pdf",
             "x",
-            "{} is neither an .npz file, a CSV table nor a folder with one folder of images a class.",
+            "{} is neither an .npz file, a CSV table nor a folder with one folder of images per class.",
         ),
         ("a.csv", "a,label\n1,u\n2,u\n", "{} has one class only, 'u'. A classifier needs two or more."),
         ("a.csv", "a,label\n1,u\n2,\n", "{} has rows without a label."),
+        (
+            "a.csv",
+            "0,1,b\n1,2,u\n3,4,u\n5,6,v\n7,8,v\n",
+            "{}: 'b' ends the first row and no other. If that row is a header, name the column of labels; if it is a "
+            "sample, give the table a header. (--label)",
+        ),
         (
             "a.csv",
             "a,label\n1,u\n2,v\n3,v\n",

@@ -3,7 +3,7 @@
 The pipeline, once every M = 2 epochs: `sweep` the features of the training set; `knn` on the points (input,
 feature) within each class; `self_tuned_weights` make the sparse matrix W; `PointIntegralSystem` and `pcg` solve
 for all features at once; `ManifoldRegularizer` keeps the result and pulls the features toward it through
-`penalty`, with one dual variable a sample. `fit` runs the whole of it.
+`penalty`, with one dual variable per sample. `fit` runs the whole of it.
 """
 
 from ldmnet.graph import heat_weights, knn, self_tuned_weights

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class LDMNetError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    Attributes:
+        setting: the name of the setting that mends it, where there is one; the command line names its option.
+    """
+
+    def __init__(self, *words: object, setting: str = "") -> None:
+        super().__init__(*words)
+        self.setting = setting
 
 
 class InputError(LDMNetError, ValueError):
@@ -20,7 +30,19 @@ class DataError(LDMNetError, RuntimeError):
 
 
 class DivergenceError(LDMNetError, ArithmeticError):
-    """Training left the finite numbers."""
+    """Training left the finite numbers.
+
+    Attributes:
+        why: what happened, and what to lower.
+        checkpoint: the last good one, where there is one.
+    """
+
+    def __init__(self, why: str, checkpoint: Path | None = None) -> None:
+        super().__init__(why, checkpoint)
+        self.why, self.checkpoint = why, checkpoint
+
+    def __str__(self) -> str:
+        return self.why if self.checkpoint is None else f"{self.why} The last good checkpoint is {self.checkpoint}."
 
 
 class MissingExtraError(LDMNetError, ImportError):

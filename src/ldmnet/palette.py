@@ -1,4 +1,4 @@
-"""The colours of methods and classes: the same in every figure and on the report's page.
+"""The colours and names of methods and classes: the same in every figure and on the report's page.
 
 Every colour has a contrast of at least 3 with its background, white or nearly black (a test of the report checks it).
 """
@@ -15,6 +15,16 @@ class Color(NamedTuple):
     dark: str
 
 
+TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
+TITLES = {
+    "none": "no regulariser",
+    "weight_decay": "weight decay",
+    "dropout": "DropOut",
+    "control": "control (graph off)",
+    "ldmnet": "LDMNet",
+    "pca": "PCA",
+    "low_rank": "low-rank",
+}
 METHOD_COLORS = {
     "none": Color("#5f6570", "#b4bac3"),
     "weight_decay": Color("#9a5b00", "#e3a540"),
@@ -43,9 +53,15 @@ CLASS_COLORS = (
 )
 
 
+def title_of(method: str) -> str:
+    """Return a method's name for people."""
+    plain = method.removesuffix(TUNED)
+    return TITLES.get(plain, plain) + (", tuned" if plain != method else "")
+
+
 def method_color(method: str, place: int = 0) -> Color:
     """Return a method's colour, tuned or not; `place` chooses one for a name that is none of the five methods."""
-    return METHOD_COLORS.get(method.removesuffix("_tuned")) or OTHER_COLORS[place % len(OTHER_COLORS)]
+    return METHOD_COLORS.get(method.removesuffix(TUNED)) or OTHER_COLORS[place % len(OTHER_COLORS)]
 
 
 def class_color(number: int) -> Color:

@@ -260,5 +260,7 @@ def test_an_image_of_too_many_pixels_is_left_out_before_it_is_read(image, tmp_pa
 def test_images_that_do_not_fit_into_memory_together(image, tmp_path, monkeypatch):
     photos(image, tmp_path)
     monkeypatch.setattr(readers, "memory", lambda: 200)
-    with pytest.raises(DataError, match=r"^the images take more than 50 bytes .* is number 2 of 2\. Pass size="):
+    with pytest.raises(
+        DataError, match=r"^the images take more than 50 bytes .* number 2 of 2\. Give one smaller size"
+    ):
         read_image_folder(tmp_path)

@@ -460,7 +460,7 @@ def test_images_that_differ_need_a_size(tmp_path):
         DataError,
         match=says(
             f"the images differ in size: {tmp_path / 'a' / '0.png'} is 8 x 6 and "
-            f"{tmp_path / 'b' / '0.png'} is 3 x 4. Pass size=(height, width) to resize them, or --size."
+            f"{tmp_path / 'b' / '0.png'} is 3 x 4. Give one size for all, and they are resized."
         ),
     ):
         read_image_folder(tmp_path)
@@ -484,7 +484,7 @@ def test_unreadable_images_are_named_all_at_once(tmp_path):
 def test_image_folder_says_how_it_should_look(tmp_path):
     with pytest.raises(DataError, match=says(f"{tmp_path / 'no'} is not a folder.")):
         read_image_folder(tmp_path / "no")
-    words = f"{tmp_path} has no folders. Put the images in one folder a class: {tmp_path}/<class>/<image>."
+    words = f"{tmp_path} has no folders. Put the images in one folder per class: {tmp_path}/<class>/<image>."
     with pytest.raises(DataError, match=says(words)):
         read_image_folder(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -66,7 +66,7 @@ def test_none_takes_all_by_class_whatever_the_counts_and_the_seed():
 
 def test_too_few_names_the_classes_and_counts():
     labels = shuffled_labels(1200, 7, 30, 9)
-    words = "10 samples a class were asked for, but class 1 has 7, class 3 has 9. Ask for fewer, or None for all."
+    words = "10 samples per class were asked for, but class 1 has 7, class 3 has 9. Ask for fewer, or None for all."
     with pytest.raises(DataError, match=says(words)):
         stratified(labels, 10, 0)
 
@@ -102,7 +102,7 @@ def test_validation_and_subset_of_one_seed_are_drawn_apart():
     assert not torch.equal(train, validation)
 
 
-@pytest.mark.parametrize("per_class", [None, 10])  # 10 a class of 30 in 3 classes: all, though the classes differ
+@pytest.mark.parametrize("per_class", [None, 10])  # 10 per class of 30 in 3 classes: all, though the classes differ
 def test_all_leaves_no_validation(per_class):
     labels = shuffled_labels(8, 10, 12)
     train, validation = subset_and_validation(labels, per_class, seed=0)
@@ -113,7 +113,7 @@ def test_all_leaves_no_validation(per_class):
 
 def test_too_few_for_subset_and_validation_names_the_whole_classes():
     labels = shuffled_labels(1032, 937)
-    asked = "900 samples a class and 100 to validate were asked for"
+    asked = "900 samples per class and 100 to validate were asked for"
     words = f"{asked}, but class 1 has 937. Ask for fewer, or None for all."
     with pytest.raises(DataError, match=says(words)):
         subset_and_validation(labels, 900, seed=0)

@@ -45,7 +45,7 @@ def small_cells(monkeypatch):
 @pytest.mark.parametrize("with_inputs", [True, False])
 def test_the_partition_finds_almost_all_and_the_sample_tells_how_many(with_inputs):
     inputs, features = (sheet(1500, 6) if with_inputs else None), sheet(1500, 5)
-    search = ApproximateSearch(neighbors._full, inputs)
+    search = ApproximateSearch(inputs)
     index, _ = search(features, K)
     points = features if inputs is None else torch.cat([inputs, features], 1)
     found = share_found(index, points)
@@ -56,7 +56,7 @@ def test_the_partition_finds_almost_all_and_the_sample_tells_how_many(with_input
 @pytest.mark.usefixtures("small_cells")
 def test_what_is_found_is_true():
     inputs, features = 100 + sheet(700, 6), sheet(700, 5)
-    index, distance = ApproximateSearch(neighbors._full, inputs)(features, K)
+    index, distance = ApproximateSearch(inputs)(features, K)
     points = torch.cat([inputs, features], 1).double()
     direct = (points[:, None] - points[index]).square().sum(2).sqrt()
     torch.testing.assert_close(distance.double(), direct, rtol=1e-4, atol=1e-5)
@@ -69,7 +69,7 @@ def test_what_is_found_is_true():
 @pytest.mark.usefixtures("small_cells")
 def test_lists_follow_points_that_move_a_little_without_a_new_partition(monkeypatch):
     inputs, features = sheet(800, 6), sheet(800, 5)
-    search = ApproximateSearch(neighbors._full, inputs)
+    search = ApproximateSearch(inputs)
     search(features, K)
     monkeypatch.setattr(search, "_start", lambda moving: pytest.fail("a new partition"))
     for step in range(4):
@@ -80,7 +80,7 @@ def test_lists_follow_points_that_move_a_little_without_a_new_partition(monkeypa
 
 @pytest.mark.usefixtures("small_cells")
 def test_points_that_jump_get_new_lists():
-    search = ApproximateSearch(neighbors._full, None)
+    search = ApproximateSearch(None)
     search(sheet(800, 5), K)
     features = sheet(800, 5, seed=1)  # nobody is where he was
     index, _ = search(features, K)
@@ -90,7 +90,7 @@ def test_points_that_jump_get_new_lists():
 
 @pytest.mark.usefixtures("small_cells")
 def test_a_poor_recall_is_told(monkeypatch):
-    search = ApproximateSearch(neighbors._full, None)
+    search = ApproximateSearch(None)
     search(sheet(800, 5), K)
     for repair in ("_widen", "_restart"):
         monkeypatch.setattr(search, repair, lambda moving: None)
@@ -103,7 +103,7 @@ def test_a_poor_recall_is_told(monkeypatch):
 @pytest.mark.usefixtures("small_cells")
 def test_widening_puts_the_neighbours_of_neighbours_on_the_lists():
     features = sheet(600, 5)
-    search = ApproximateSearch(neighbors._full, None)
+    search = ApproximateSearch(None)
     search(features, K)
     draw = torch.Generator().manual_seed(0)
     poor = torch.stack([torch.randperm(599, generator=draw)[:48] for _ in range(600)])
@@ -120,9 +120,9 @@ def test_widening_puts_the_neighbours_of_neighbours_on_the_lists():
 @pytest.mark.usefixtures("small_cells")
 def test_a_restored_search_goes_on_bit_for_bit():
     inputs, features = sheet(600, 6), sheet(600, 5)
-    whole = ApproximateSearch(neighbors._full, inputs)
+    whole = ApproximateSearch(inputs)
     whole(features, K)
-    cut = ApproximateSearch(neighbors._full, inputs)
+    cut = ApproximateSearch(inputs)
     cut.load(whole.state())
     for step in range(2):
         features = features + 0.1 * torch.randn(features.shape, generator=torch.Generator().manual_seed(step))
@@ -132,7 +132,7 @@ def test_a_restored_search_goes_on_bit_for_bit():
 
 @pytest.mark.usefixtures("small_cells")
 def test_copies_of_one_point_are_neighbours_at_distance_zero():
-    index, distance = ApproximateSearch(neighbors._full, None)(torch.ones(300, 4), K)
+    index, distance = ApproximateSearch(None)(torch.ones(300, 4), K)
     assert float(distance.max()) == 0
     assert bool((index != torch.arange(300)[:, None]).all())
 
@@ -141,7 +141,7 @@ def test_copies_of_one_point_are_neighbours_at_distance_zero():
 def test_cells_too_small_to_fill_a_list(monkeypatch):
     monkeypatch.setattr(module, "CELL", 3)
     features = sheet(400, 5)
-    index, _ = ApproximateSearch(neighbors._full, None)(features, K)
+    index, _ = ApproximateSearch(None)(features, K)
     assert share_found(index, features) == 1.0
 
 
@@ -158,7 +158,7 @@ def test_auto_leaves_small_groups_exact(monkeypatch):
 
 def test_the_regulariser_logs_the_recall_and_keeps_the_lists_in_its_state(monkeypatch):
     monkeypatch.setattr(neighbors, "AUTO_FROM", 200)
-    monkeypatch.setattr(neighbors, "CANDIDATES_FROM", 200)  # or groups of 300 are searched in full
+    monkeypatch.setattr(neighbors, "LARGE", 200)  # or groups of 300 are searched in full
     monkeypatch.setattr(module, "FULL_UP_TO", 100)
     monkeypatch.setattr(module, "CELL", 20)
     inputs, features = sheet(600, 6), sheet(600, 5)

@@ -17,7 +17,7 @@ TRAIN, TEST = ("10039", "20118", "30550"), ("10153", "30902")
 
 @pytest.fixture(params=["\n", "\r\n"], ids=["LF", "CRLF"])
 def tree(request, tmp_path):
-    """Two NIR and two VIS images a subject; NIR on disk as .bmp and VIS as .jpg, the lists say the other way round."""
+    """Two NIR and two VIS images per subject; on disk NIR is .bmp and VIS .jpg, the lists say the other way round."""
     image = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
     lists = {
@@ -64,7 +64,7 @@ def test_the_lists_are_followed(tree):
 
 
 def test_paths_have_no_extension_and_forward_slashes(tree):
-    assert read_lists(tree, 1).vis_gallery == ("s1/VIS/10153/001", "s3/VIS/30902/001")
+    assert read_lists(tree, 1)["vis_gallery"] == ["s1/VIS/10153/001", "s3/VIS/30902/001"]
 
 
 def test_descriptors_take_the_place_of_pixels(tree, tmp_path, says):

@@ -123,7 +123,7 @@ def test_sizes_ascend_and_methods_keep_their_order():
 def test_markdown_latex_and_csv():
     rows = table_rows(RECORDS, "mnist")
     markdown = format_table(rows, "md")
-    assert markdown.splitlines()[0] == "| a class | dropout | ldmnet | seeds |"
+    assert markdown.splitlines()[0] == "| per class | dropout | ldmnet | seeds |"
     assert "| 50 | 92.00 (92.31) | **95.00** ± 1.41 (95.57) | 1 to 2 |" in markdown
     latex = format_table(rows, "latex")
     assert r"50 & 92.00 (92.31) & \textbf{95.00} $\pm$ 1.41 (95.57) & 1 to 2 \\" in latex
@@ -141,14 +141,14 @@ def test_tuned_rows_go_below_the_printed_ones():
         record("none", 0, 93.0, 100),
     ]
     assert format_table(table_rows(made, "mnist"), "md").splitlines() == [
-        "| a class | settings | none | ldmnet | seeds |",
+        "| per class | settings | none | ldmnet | seeds |",
         "|---:|---:|---:|---:|---:|",
         "| 50 | printed | 90.00 | 94.00 | 1 |",
         "| 50 | tuned | 91.00 | **95.00** | 1 |",
         "| 100 | printed | **93.00** |  | 1 |",
     ]
     assert format_leads(made, "mnist").splitlines() == [
-        "| a class | of | their settings | over none |",
+        "| per class | of | their settings | over none |",
         "|---|---:|---:|---:|",
         "| 50 | ldmnet | printed | +4.00 |",
         "| 50 | ldmnet | tuned | +3.00 |",
@@ -240,7 +240,7 @@ def test_leads_are_paired_by_seed():
         record("control", 0, 1.0, table="svhn"),
     ]
     assert format_leads(made, "mnist").splitlines() == [
-        "| a class | of | over none | over dropout | over control |",
+        "| per class | of | over none | over dropout | over control |",
         "|---|---:|---:|---:|---:|",
         "| 50 | ldmnet |  |  | +2.00 ± 1.00 |",
         "| 100 | ldmnet | +1.50 |  |  |",

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
-from ldmnet.cli.completion import some_of
 from ldmnet.cli.match import BY_SPLIT, match_rows, matched_options, show_matched
-from ldmnet.cli.options import FOLDER, Decorator, by_flag, comma_list, examples, integers, options_of
+from ldmnet.cli.options import FOLDER, Decorator, Listed, by_flag, examples, options_of
 from ldmnet.errors import InputError, MissingExtraError, StateError
+from ldmnet.matching import METHODS
+from ldmnet.matching.casia import FOLDS
+from ldmnet.paper import faces, presets, vgg
+from ldmnet.paper.presets import rows_of
 from ldmnet.runs.matching import Matching
 from ldmnet.runs.sweep import Kept, Places, cores
-from ldmnet.training.settings import Precision
 
 SIZED = ("mnist", "svhn", "cifar10", "digits5k")
 CLASSIFIED = (*SIZED, "vgg16")
@@ -24,12 +27,7 @@ BY_SEED = 5  # seeds, unless another number is asked for
 STUDIED = ("mnist", "svhn", "cifar10", "yaleb", "cufs")
 
 
-def _rows() -> tuple[str, ...]:
-    from ldmnet.matching import METHODS
-    from ldmnet.paper.presets import rows_of
-    from ldmnet.paper.vgg import ROWS
-
-    return tuple(dict.fromkeys((*rows_of("mnist"), *ROWS, *METHODS)))
+ROWS = dict.fromkeys((*rows_of("mnist"), *vgg.ROWS, *METHODS))
 
 
 def _seeds(default: str) -> Decorator:
@@ -83,7 +81,7 @@ def demo(quick: bool, faces: bool, seed: int | None, output: Path | None, thread
 def _print_accuracies(records: list[Any], console: Console) -> None:
     from rich.table import Table
 
-    from ldmnet.records.figures import TITLES
+    from ldmnet.palette import title_of
 
     table = Table(title="Test accuracy, 50 images per class")
     table.add_column("method")
@@ -93,7 +91,7 @@ def _print_accuracies(records: list[Any], console: Console) -> None:
     for record in records:
         here = "diverged" if record.score is None else f"{record.score:.2f} %"
         printed = "" if record.paper is None else f"{record.paper:.2f} %"
-        table.add_row(TITLES[record.method], f"[bold]{here}[/]" if record.score == best else here, printed)
+        table.add_row(title_of(record.method), f"[bold]{here}[/]" if record.score == best else here, printed)
     console.print(table)
 
 
@@ -109,11 +107,8 @@ def _print_accuracies(records: list[Any], console: Console) -> None:
     )
 )
 @click.argument("table", type=click.Choice((*CLASSIFIED, *MATCHED)))
-@click.option("--per-class", callback=comma_list, default=None, help="Training sizes.  [default: 50]")
-@click.option(
-    "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
-    shell_complete=some_of(_rows),
-)  # fmt: skip
+@click.option("--per-class", type=Listed(), default=None, help="Training sizes.  [default: 50]")
+@click.option("--methods", type=Listed(*ROWS), default=None, help="Rows of the table.  [default: all]")
 @options_of(Kept, "snapshots")
 @_seeds("5, or 10 splits of the people")
 @matched_options
@@ -122,51 +117,42 @@ def _print_accuracies(records: list[Any], console: Console) -> None:
 @where_options
 def reproduce(
     table: str,
-    per_class: tuple[str, ...] | None,
     methods: tuple[str, ...] | None,
-    snapshots: bool,
     seeds: int | None,
-    images: int | None,
-    precision: Precision | None,
-    epochs: int | None,
-    tune: bool | None,
-    output: Path | None,
-    fold: str | None,
-    features: Path | None,
-    **places: Any,
+    jobs: int | None,
+    data_dir: Path | None,
+    runs_dir: Path,
+    results: Path,
+    **given: Any,
 ) -> None:
     """Run the cells of one of the paper's tables; finished runs are skipped.
 
     Faces are matched across two modalities: yaleb has light from the front and from the side, cufs photos and sketches,
     casia near infrared and visible light, by its own protocol. People who are tested have not been trained on.
     """
-    where = Places(**places)
-    given = {
-        "--images": images, "--precision": precision, "--epochs": epochs, "--tune": tune, "--output": output,
-        "--fold": fold, "--features": features, "--per-class": per_class, "--snapshots": snapshots or None,
-    }  # fmt: skip
-    matched, sized = list(given)[:5], ["--per-class"] if table in SIZED else []
-    known = [*sized, "--snapshots"] if table in CLASSIFIED else matched
-    known += ["--fold", "--features"] if table == "casia" else []
-    for flag, value in given.items():
-        if value is not None and flag not in known:
-            raise click.UsageError(f"{flag} does not go with {table}.")
+    known = [*(["per_class"] if table in SIZED else []), "snapshots"]
     if table in MATCHED:
-        what = replace(_matching(table, seeds, fold, features, images, where), precision=precision or "float32")
-        _reproduce_matching(what, methods, epochs, tune, output)
+        known = ["images", "precision", "epochs", "tune", "output", *(["fold", "features"] if table == "casia" else [])]
+    source = click.get_current_context().get_parameter_source
+    for name in given:
+        if name not in known and source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with {table}.")
+    where = Places(jobs, data_dir, runs_dir, results)
+    if table not in MATCHED:
+        _reproduce_table(table, given["per_class"] or ("50",), methods, seeds or BY_SEED, given["snapshots"], where)
         return
-    _reproduce_table(table, per_class, methods, seeds or BY_SEED, snapshots, where)
+    what = replace(_matching(table, seeds, where, **given), precision=given["precision"] or "float32")
+    casia, tune = table == "casia", given["tune"]
+    if casia and tune and list(what.splits) == [0]:
+        raise click.UsageError("--fold dev is what settings are tuned on: --tune goes with folds 1 to 10.")
+    printed = faces.printed if what.features is not None else None
+    records = match_rows(what, methods, given["epochs"], not casia if tune is None else tune, printed)
+    show_matched(records, given["output"], Console())
 
 
 def _reproduce_table(
-    table: str,
-    per_class: tuple[str, ...] | None,
-    methods: tuple[str, ...] | None,
-    seeds: int,
-    snapshots: bool,
-    where: Places,
+    table: str, per_class: tuple[str, ...], methods: tuple[str, ...] | None, seeds: int, snapshots: bool, where: Places
 ) -> None:
-    from ldmnet.paper import presets, vgg
     from ldmnet.records import format_table, table_rows
     from ldmnet.runs import sweep_runs, unfinished
 
@@ -179,17 +165,25 @@ def _reproduce_table(
             bases, table, replace(where, jobs=where.jobs or 1), kept=replace(kept, weights=True) if left else kept
         )
     else:
-        sizes = integers(per_class or ("50",), "--per-class")
-        runs = presets.classification_runs(table, sizes, methods or presets.rows_of(table), range(seeds))
+        try:
+            sizes = [int(part) for part in per_class]
+        except ValueError as error:
+            raise click.BadParameter(f"--per-class takes whole numbers, got {','.join(per_class)}.") from error
+        runs = presets.classification_runs(table, sizes, methods or rows_of(table), range(seeds))
     records += sweep_runs(runs, table, where, kept=kept)
     click.echo(format_table(table_rows(records, table), "md"))
 
 
 def _matching(
-    table: str, seeds: int | None, fold: str | None, features: Path | None, images: int | None, where: Places
+    table: str,
+    seeds: int | None,
+    where: Places,
+    *,
+    fold: str | None = None,
+    features: Path | None = None,
+    images: int | None = None,
+    **_: Any,
 ) -> Matching:
-    from ldmnet.matching.casia import FOLDS
-
     splits, name = range(seeds or BY_SPLIT), table
     if table == "casia":
         if seeds is not None:
@@ -203,19 +197,6 @@ def _matching(
         name = "casia" if features is None else f"casia-{features.stem}"
     name = name if images is None else f"{name}-{images}"
     return Matching(name, table, splits, images=images, features=features, places=where)
-
-
-def _reproduce_matching(
-    what: Matching, methods: tuple[str, ...] | None, epochs: int | None, tune: bool | None, output: Path | None
-) -> None:
-    from ldmnet.paper.faces import printed
-
-    casia = what.data == "casia"
-    if casia and tune and list(what.splits) == [0]:
-        raise click.UsageError("--fold dev is what settings are tuned on: --tune goes with folds 1 to 10.")
-    tuned = not casia if tune is None else tune
-    number = printed if casia and what.features is not None else None
-    show_matched(match_rows(what, methods, epochs, tuned, printed=number), output, Console())
 
 
 @click.command(
@@ -244,7 +225,7 @@ def study(table: str, only: tuple[str, ...], seeds: int | None, **places: Any) -
     where, name = Places(**places), f"study-{table}"
     with by_flag("--only", InputError):
         if table in MATCHED:
-            what = _matching(table, seeds or 3, None, None, None, where)
+            what = _matching(table, seeds or 3, where)
             runs: list[Any] = list(face_study.face_study_runs(what, only))
         else:
             runs = list(study_runs(table, range(seeds or 3), only))

@@ -10,20 +10,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ldmnet.cli.completion import some_of
-from ldmnet.cli.options import FOLDER, comma_list, examples, options_of, together
+from ldmnet.cli.options import FOLDER, Listed, examples, options_of, together
+from ldmnet.matching import METHODS, read_match_npz
 from ldmnet.records import Record
 from ldmnet.runs.matching import Matching, run_matching
 from ldmnet.runs.sweep import Places
 from ldmnet.training.settings import Precision
 
 BY_SPLIT = 10  # splits of the people, unless another number is asked for
-
-
-def _rows() -> tuple[str, ...]:
-    from ldmnet.matching import METHODS
-
-    return METHODS
 
 
 matched_options = together(
@@ -49,10 +43,7 @@ matched_options = together(
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE.npz")
 @options_of(Matching, "gallery")
 @click.option("--splits", type=click.IntRange(1), default=None, help=f"Splits of the people.  [default: {BY_SPLIT}]")
-@click.option(
-    "--methods", callback=comma_list, default=None, help="Rows of the table.  [default: all]",
-    shell_complete=some_of(_rows),
-)  # fmt: skip
+@click.option("--methods", type=Listed(*METHODS), default=None, help="Rows of the table.  [default: all]")
 @matched_options
 @options_of(Places, "jobs", "runs_dir", "results", jobs={"type": click.IntRange(1)})
 def match(
@@ -62,9 +53,9 @@ def match(
     methods: tuple[str, ...] | None,
     images: int | None,
     precision: Precision | None,
+    output: Path | None,
     epochs: int | None,
     tune: bool | None,
-    output: Path | None,
     **places: Any,
 ) -> None:
     """Match people across the two modalities of FILE.npz and compare the methods.
@@ -73,8 +64,6 @@ def match(
     identified by the nearest gallery image by the cosine of the features; without a split nobody who is tested has
     been trained on.
     """
-    from ldmnet.matching import read_match_npz
-
     if file.suffix != ".npz":
         raise click.BadParameter(f"FILE must end in .npz, got {file}.")
     given = read_match_npz(file, gallery).split is not None
@@ -100,7 +89,6 @@ def match_rows(
     printed: Callable[[str], float | None] | None = None,
 ) -> list[Record]:
     """The records of some rows, with the paper's settings or with tuned ones."""
-    from ldmnet.matching import METHODS
     from ldmnet.paper import faces
 
     rows, epochs = tuple(dict.fromkeys(methods or METHODS)), epochs or faces.EPOCHS

@@ -7,13 +7,14 @@ import inspect
 import re
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
+from click.shell_completion import CompletionItem
 
 from ldmnet.errors import DivergenceError, LDMNetError
 
@@ -121,7 +122,7 @@ class Sentences(click.Group):
         except DivergenceError as error:
             raise click.ClickException(str(error)) from error
         except LDMNetError as error:
-            raise RefusalError(str(error)) from error
+            raise RefusalError(f"{error} (--{error.setting})" if error.setting else str(error)) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # a closed pipe: click knows what to do
                 raise
@@ -177,14 +178,20 @@ def format_option(*styles: str) -> Decorator:
     )
 
 
-def comma_list(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """A comma-separated option."""
-    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
+class Listed(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Names with commas between them; the tab key completes the last one by those that are not there yet."""
 
+    name = "text"
 
-def integers(parts: Sequence[str], option: str) -> list[int]:
-    """Whole numbers from the parts of a comma-separated option."""
-    try:
-        return [int(part) for part in parts]
-    except ValueError as error:
-        raise click.BadParameter(f"{option} takes whole numbers, got {','.join(parts)}.") from error
+    def __init__(self, *known: str) -> None:
+        self.known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Split the words."""
+        return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(",") if part.strip())
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer the names that begin as the last part does."""
+        *before, last = incomplete.split(",")
+        left = [name for name in self.known if name not in before and name.startswith(last)]
+        return [CompletionItem(",".join([*before, name])) for name in left]

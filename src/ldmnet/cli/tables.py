@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ldmnet.cli.completion import one_of
 from ldmnet.cli.options import PICTURE, by_flag, examples, format_option, options_of
 from ldmnet.errors import DataError
 from ldmnet.runs.sweep import Places
 
-NAMES = ("mnist", "svhn", "cifar10", "digits5k", "vgg16", "yaleb", "cufs")
+NAMES = click.Choice(("mnist", "svhn", "cifar10", "digits5k", "vgg16", "yaleb", "cufs"))
 RESULTS = click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of records.")
 
 
@@ -23,7 +22,7 @@ RESULTS = click.option("--results", type=click.Path(path_type=Path), default=Non
         "ldmnet table yaleb --leads              what LDMNet has over the other methods, seed by seed",
     )
 )
-@click.argument("table", shell_complete=one_of(*NAMES))
+@click.argument("table", shell_complete=NAMES.shell_complete)
 @format_option("md", "latex", "csv", "json")
 @click.option("--leads", is_flag=True, help="LDMNet's lead over each method, mean and standard error over seeds.")
 @RESULTS
@@ -85,7 +84,12 @@ def parts(figure: Path | None, results: Path | None) -> None:
 )
 @click.argument("number", type=click.Choice(["1", "3"]))
 @click.option(
-    "--table", "name", default="mnist", show_default=True, help="Which table's data.", shell_complete=one_of(*NAMES)
+    "--table",
+    "name",
+    default="mnist",
+    show_default=True,
+    help="Which table's data.",
+    shell_complete=NAMES.shell_complete,
 )
 @click.option("--per-class", default=100, show_default=True, help="Training images per class, for Figure 1.")
 @click.option("--seed", default=0, show_default=True, help="For Figure 1.")
@@ -113,6 +117,9 @@ def figure(
         error_figure(records, name, output)
     else:
         from ldmnet.paper.demo import draw_features
+        from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
 
-        draw_features(name, per_class, seed, output, runs_dir=runs_dir, data_dir=data_dir, console=Console(stderr=True))
+        runs = classification_runs(name, [per_class], PRINTED_ROWS, [seed])
+        title = f"{name}: features of the test images after training on {per_class} per class"
+        draw_features(runs, output, title, runs_dir=runs_dir, data_dir=data_dir, console=Console(stderr=True))
     click.echo(str(output))

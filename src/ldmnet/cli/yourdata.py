@@ -10,8 +10,7 @@ import click
 from rich.console import Console
 
 from ldmnet.cli.answers import DATA, tell_reading
-from ldmnet.cli.completion import one_of, some_of
-from ldmnet.cli.options import FOLDER, by_flag, comma_list, examples, format_option, options_of, together
+from ldmnet.cli.options import FOLDER, Listed, by_flag, examples, format_option, options_of, together
 from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.errors import DivergenceError, StateError
 from ldmnet.integrations.untuned import STARTS, augmentation_for, batch_for
@@ -30,12 +29,12 @@ data_options = together(
     options_of(Reading, size=WHOLE),
     options_of(
         UserSettings, "net", "layer",
-        net={"default": "auto", "metavar": "NAME", "shell_complete": one_of(*STARTS)},
+        net={"default": "auto", "metavar": "NAME", "shell_complete": click.Choice(list(STARTS)).shell_complete},
     ),
 )  # fmt: skip
 training_options = options_of(
     UserSettings, "epochs", "lr", "batch_size", "optimizer", "schedule", "clip_norm", "augment", "device", "seed",
-    epochs=WHOLE, batch_size=WHOLE, augment={"shell_complete": some_of(lambda: tuple(AUGMENTATIONS))},
+    epochs=WHOLE, batch_size=WHOLE, augment={"shell_complete": Listed(*AUGMENTATIONS).shell_complete},
 )  # fmt: skip
 method_options = options_of(
     UserSettings, "strength", "coupling", "mu", "lambda_tilde", "weight_decay", "dropout", "patience",
@@ -136,10 +135,9 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 @method_options
 @click.option(
     "--methods",
-    callback=comma_list,
+    type=Listed(*METHODS),
     default=",".join(METHODS),
     show_default=True,
-    shell_complete=some_of(lambda: METHODS),
     help="Rows of the table.",
 )
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")

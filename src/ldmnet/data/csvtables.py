@@ -156,7 +156,8 @@ def _is_header(lines: Sequence[str], separator: str, first: Sequence[str], label
     if last and min(last.values()) > 1:
         raise DataError(
             f"{path}: {first[-1]!r} ends the first row and no other. If that row is a header, name the column of "
-            "labels (--label); if it is a sample, give the table a header."
+            "labels; if it is a sample, give the table a header.",
+            setting="label",
         )
     return False
 

@@ -175,7 +175,7 @@ def check_labels(labels: NDArray[Any], n: int, path: str | Path, highest: int | 
 def read_image_folder(
     path: str | Path, size: int | tuple[int, int] | None = None, grey: bool = False
 ) -> tuple[Images, Labels, list[str]]:
-    """Images sorted into one folder a class, `path/<class>/<image>`.
+    """Images sorted into one folder per class, `path/<class>/<image>`.
 
     Args:
         path: the folder that holds the classes.
@@ -197,7 +197,7 @@ def images_by_class(path: str | Path) -> dict[str, list[Path]]:
         raise DataError(f"{path} is not a folder.")
     folders = sorted(p for p in Path(path).iterdir() if p.is_dir() and not p.name.startswith("."))
     if not folders:
-        raise DataError(f"{path} has no folders. Put the images in one folder a class: {path}/<class>/<image>.")
+        raise DataError(f"{path} has no folders. Put the images in one folder per class: {path}/<class>/<image>.")
     odd = [shown_name(folder.name) for folder in folders if shown_name(folder.name) != folder.name]
     if odd:
         raise DataError(f"{shown_name(str(path))}: the name of the folder {odd[0]} is not text in UTF-8. Rename it.")
@@ -267,7 +267,8 @@ def readable_images(files: Sequence[Path], size: tuple[int, int] | None, grey: b
             if total > memory() // 4:  # they are copied once
                 raise DataError(
                     f"the images take more than {in_bytes(memory() // 4)} when they are read: {file} is number "
-                    f"{len(images):,} of {len(files):,}. Pass size=(height, width) to make them smaller, or --size."
+                    f"{len(images):,} of {len(files):,}. Give one smaller size for all.",
+                    setting="size",
                 )
     first = next(iter(images), None)
     if first is None:
@@ -277,7 +278,8 @@ def readable_images(files: Sequence[Path], size: tuple[int, int] | None, grey: b
         (h, w), (h2, w2) = images[first].shape[1:], images[other].shape[1:]
         raise DataError(
             f"the images differ in size: {first} is {h} x {w} and {other} is {h2} x {w2}. "
-            "Pass size=(height, width) to resize them, or --size."
+            "Give one size for all, and they are resized.",
+            setting="size",
         )
     return np.stack(list(images.values())), bad
 

@@ -90,5 +90,5 @@ def _check_counts(labels: Tensor, per_class: int, val_per_class: int) -> None:
         if n < per_class + val_per_class
     ]
     if short:
-        asked = f"{per_class:,} samples a class" + (f" and {val_per_class:,} to validate" if val_per_class else "")
+        asked = f"{per_class:,} samples per class" + (f" and {val_per_class:,} to validate" if val_per_class else "")
         raise DataError(f"{asked} were asked for, but {', '.join(short)}. Ask for fewer, or None for all.")

@@ -30,7 +30,7 @@ from ldmnet.seeds import generator
 
 TABLES = (".csv", ".tsv", ".txt")
 CHANNELS = (1, 3, 4)  # that an image may have
-KINDS = "an .npz file, a CSV table or a folder with one folder of images a class"
+KINDS = "an .npz file, a CSV table or a folder with one folder of images per class"
 
 
 @dataclass(frozen=True, eq=False)

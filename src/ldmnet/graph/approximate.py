@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ldmnet.graph.candidates import CANCELLATION, FullSearch, listed_distances, squared_lengths
+from ldmnet.graph.distances import CANCELLATION, listed, nearest, squared_lengths
 from ldmnet.seeds import generator
 
 LISTED = 48  # points on a list
 RECALL = 0.97  # what the sample must show
 SAMPLE = 16  # points a group that are searched in full
 FULL_UP_TO = 8192  # points: smaller groups get their first lists from a full search
-CELL = 512  # points a cell, about
+CELL = 512  # points per cell, about
 PROBES = 8  # cells that a point is searched in
 KEPT = 24  # points kept of each cell
 HOP = 14  # nearest of the nearest, when lists are widened
@@ -33,7 +33,6 @@ class ApproximateSearch:
     """Repeated approximate search among the m points of one group.
 
     Args:
-        full: how to search in full.
         fixed: (m, d_in) the coordinates that stay, or None.
         seed: of the sample and the centres.
 
@@ -41,8 +40,7 @@ class ApproximateSearch:
         recall: the share of the sample's neighbours that the last search found.
     """
 
-    def __init__(self, full: FullSearch, fixed: Tensor | None, seed: int = 0) -> None:
-        self._full = full
+    def __init__(self, fixed: Tensor | None, seed: int = 0) -> None:
         self._fixed = None if fixed is None else fixed - fixed.mean(0)
         self._fixed_square = None if self._fixed is None else squared_lengths(self._fixed)
         self._seed = seed
@@ -133,7 +131,7 @@ class ApproximateSearch:
 
     def _listed(self, points: Tensor, rows: Tensor | None) -> Tensor:
         """The nearest of each point, or of some, by a full search, ascending by index."""
-        index, _ = self._full(points, None, min(LISTED, len(points) - 1), rows)
+        index, _ = nearest(points, None, min(LISTED, len(points) - 1), rows)
         return index.sort(1).values
 
     def _restart(self, moving: Tensor) -> None:
@@ -168,7 +166,8 @@ def _reduced(points: Tensor, square: Tensor, rows: Tensor) -> Tensor:
 
 def _squared(points: Tensor, lists: Tensor, square: Tensor | None, rows: slice = slice(None)) -> Tensor:
     """Squared distances of each row's point to those on its list, (r, L), from differences where they cancelled."""
-    squared, size = listed_distances(points, lists, rows, square)
+    assert square is not None
+    squared, size = listed(points, lists, rows, square)
     row, slot = torch.nonzero(squared < CANCELLATION * size, as_tuple=True)
     if len(row):
         here = points[rows]

@@ -1,9 +1,8 @@
 """The k nearest neighbours of every point, searched within its group.
 
-Exact search is one matrix product by blocks: |a - b|^2 = |a|^2 + |b|^2 - 2 a.b, taken about the group's mean so
-that float32 keeps its digits at pixels 0..255, with the chosen distances computed again from the difference
-wherever the subtraction cancelled. In training only the features move, and little: `NeighborSearch` keeps the inputs'
-part of every distance, and looks first among the last search's nearest (see `candidates`).
+In training only the features move. Where the inputs are part of the points, `NeighborSearch` keeps their part of every
+distance, and looks first among the last search's nearest (see `candidates`). Features alone move farther between two
+updates than neighbours are apart, so there each search is a full one (see `distances`).
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from torch import Tensor
 
 from ldmnet.errors import InputError
 from ldmnet.graph.approximate import LISTED, ApproximateSearch
-from ldmnet.graph.candidates import CANCELLATION, CANDIDATES, CandidateSearch, squared_lengths
+from ldmnet.graph.candidates import CANDIDATES, CandidateSearch
+from ldmnet.graph.distances import BLOCK_BYTES, Room, differences, mend, nearest
 from ldmnet.graph.groups import Groups, checked_groups
 from ldmnet.graph.points import checked_points, largest, power_of_two
 from ldmnet.saved import check_lists, check_mapping, check_number, refuse
 
 SearchKind = Literal["exact", "auto"]
 AUTO_FROM = 4096  # points in a group: from here on "auto" searches approximately
-BLOCK_BYTES = 64 * 2**20  # what one block of the distance matrix may take
 CACHE_BYTES = 2 * 2**30  # what the inputs' part of the distances may take
-CANDIDATES_FROM = 512  # points in a group: below, a full search is as fast as one among candidates
-NEAR_COPY_ROW = 1e-3  # below this share float32 cannot tell neighbours apart: the row is searched again in float64
+LARGE = 512  # points in a group: smaller ones are searched in full, all of one size together
 NEAR_COPY = 1e-6  # below this share float64's own product is not exact enough
 
 
@@ -102,13 +100,15 @@ class NeighborSearch:
         cached = sum(m * m for s, m in zip(groups.starts, groups.sizes, strict=True) if s not in self._approximate)
         if inputs is not None and cached * inputs.element_size() <= CACHE_BYTES:
             self._cache = {}
-        self._once = once or k > CANDIDATES
+        self._once = once or inputs is None or k > CANDIDATES
         self._moving: dict[int, CandidateSearch] = {}  # first row of a group -> its search
+        self._room = Room()
 
     def __call__(self, features: Tensor) -> Neighbors:
         """The neighbours of all points, given their features in sorted order, (n, d_feat)."""
         self._rescale(power_of_two(features, self._largest))
         found = self._found(features if self._scale == 1 else features * self._scale)
+        self._room.leave()
         return found if self._scale == 1 else Neighbors(found.index, found.distance / self._scale)
 
     def _rescale(self, scale: float) -> None:
@@ -127,7 +127,7 @@ class NeighborSearch:
     def _approximately(self, start: int, size: int) -> ApproximateSearch:
         """The approximate search in the group that begins at row `start`."""
         fixed = None if self.inputs is None else self.inputs[self.groups.order[start : start + size]] * self._scale
-        return ApproximateSearch(_full, fixed, seed=start)
+        return ApproximateSearch(fixed, seed=start)
 
     def _found(self, features: Tensor) -> Neighbors:
         """The neighbours of all points, given their scaled features."""
@@ -138,7 +138,7 @@ class NeighborSearch:
             width = min(self.k, size - 1)
             if width == 0:
                 continue
-            if self._once or size < CANDIDATES_FROM or features.device.type not in ("cpu", "cuda"):
+            if size < LARGE or features.device.type not in ("cpu", "cuda"):
                 points, base = self._points(features, rows)
                 local, dist = _exact(points, base, width)
                 index[rows, :width] = local + rows[:, :1, None]
@@ -151,8 +151,11 @@ class NeighborSearch:
                     index[here], distance[here] = local + start, dist
                     continue
                 points, base = self._points(features, group[None])
-                search = self._moving.setdefault(start, CandidateSearch(_full))
-                local, dist = _among_candidates(search, points, base, width)
+                apart = None if base is None else base[0]
+                if self._once:
+                    local, dist = nearest(points[0], apart, width, room=self._room)
+                else:
+                    local, dist = self._moving.setdefault(start, CandidateSearch(self._room))(points[0], apart, width)
                 index[here], distance[here] = local + start, dist
         return Neighbors(index, distance)
 
@@ -190,7 +193,8 @@ class NeighborSearch:
 
     def _points(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's moving coordinates (g, m, d), and the squared distances of its fixed ones, if kept."""
-        moving = features[rows]
+        one = len(rows) == 1  # a group's rows follow each other: no copy
+        moving = features[None, int(rows[0, 0]) : int(rows[0, -1]) + 1] if one else features[rows]
         if self.inputs is None:
             return moving, None
         key = int(rows[0, 0])
@@ -213,23 +217,6 @@ class NeighborSearch:
         return fixed
 
 
-def _full(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`_exact` for one group, or for some of its rows."""
-    index, distance = _exact(points[None], None if base is None else base[None], k, rows)
-    return index[0], distance[0]
-
-
-def _among_candidates(search: CandidateSearch, points: Tensor, base: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
-    """What `_exact` gives for one group, by way of its candidates: (m, k) indices and distances."""
-    points = points - points.mean(1, keepdim=True)
-    index, squared = search(points[0], None if base is None else base[0], k)
-    index, squared = index[None], squared[None]
-    square, everyone = squared_lengths(points[0])[None], torch.arange(points.shape[1], device=points.device)
-    _mend(squared, index, points, square, base, everyone)
-    squared, by_distance = squared.sort(dim=2, stable=True)
-    return index.gather(2, by_distance)[0], squared.sqrt_()[0]
-
-
 def _squared_distances(points: Tensor) -> Tensor:
     """(g, m, m) squared distances within each of g groups, exact to the last digits of the points' type."""
     out = torch.empty(*points.shape[:2], points.shape[1], dtype=points.dtype, device=points.device)
@@ -242,7 +229,7 @@ def _squared_distances(points: Tensor) -> Tensor:
         size = square[:, here, None] + square[:, None, :]
         squared = torch.baddbmm(size, double[:, here], double.mT, alpha=-2)
         g, i, j = torch.nonzero(squared < NEAR_COPY * size, as_tuple=True)
-        squared[g, i, j] = _direct(double, g, start + i, j)
+        squared[g, i, j] = differences(double, g, start + i, j)
         out[:, here] = squared
     return out
 
@@ -280,52 +267,8 @@ def _exact(points: Tensor, base: Tensor | None, k: int, rows: Tensor | None = No
         reduced[:, torch.arange(len(here), device=here.device), here] = torch.inf  # a point is not its own neighbour
         nearest = reduced.topk(k, dim=2, largest=False, sorted=False)
         squared, index = nearest.values + square[:, here, None], nearest.indices
-        _mend(squared, index, points, square, base, here)
+        mend(squared, index, points, square, base, here)
         squared, by_distance = squared.sort(dim=2)
         distances.append(squared.sqrt_())
         indices.append(index.gather(2, by_distance))
     return torch.cat(indices, dim=1), torch.cat(distances, dim=1)
-
-
-def _mend(squared: Tensor, index: Tensor, points: Tensor, square: Tensor, base: Tensor | None, rows: Tensor) -> None:
-    """Where |a|^2 + |b|^2 - 2 a.b lost digits, find the neighbours or their distances again, in place.
-
-    Args:
-        squared: (g, r, k) squared distances.
-        index: (g, r, k) the neighbours.
-        points: (g, m, d), centred.
-        square: (g, m) their squared lengths.
-        base: (g, m, m) squared distances in further coordinates, exact, or None.
-        rows: (r,) whose neighbours they are.
-    """
-    size = square[:, rows, None] + square.gather(1, index.flatten(1)).view_as(squared)
-    blurred = (squared < NEAR_COPY_ROW * size).any(2)  # the choice itself is in doubt
-    if bool(blurred.any()) and points.dtype != torch.float64:
-        g, place = torch.nonzero(blurred, as_tuple=True)
-        chunk = max(1, BLOCK_BYTES // (8 * points.shape[1]))
-        for group in torch.unique(g).tolist():
-            double = points[group].double()
-            length = double.square().sum(1)
-            for some in torch.split(place[g == group], chunk):
-                own = rows[some]
-                again = torch.addmm(length, double[own], double.T, alpha=-2)
-                if base is not None:
-                    again += base[group, own]
-                again[torch.arange(len(some), device=own.device), own] = torch.inf
-                index[group, some] = again.topk(index.shape[2], dim=1, largest=False, sorted=False).indices
-    lost = squared < CANCELLATION * size
-    lost |= blurred[..., None]
-    g, place, slot = torch.nonzero(lost, as_tuple=True)
-    there = index[g, place, slot]
-    direct = _direct(points, g, rows[place], there)
-    squared[g, place, slot] = direct if base is None else direct + base[g, rows[place], there]
-
-
-def _direct(points: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Squared distances of some pairs, from their differences."""
-    chunk = max(1, BLOCK_BYTES // max(1, points.shape[2] * points.element_size()))
-    out = points.new_empty(len(g))
-    for start in range(0, len(g), chunk):
-        some = slice(start, start + chunk)
-        out[some] = (points[g[some], i[some]] - points[g[some], j[some]]).square_().sum(1)
-    return out

@@ -21,13 +21,12 @@ def checked_points(points: Tensor, name: str) -> Tensor:
     if not points.is_floating_point():
         raise InputError(f"{name} must be floating point, got {points.dtype}. Convert with .float().")
     if points.numel():
-        low, high = torch.aminmax(points)  # one pass; a NaN anywhere comes through
-        largest = float(torch.maximum(-low, high))
-        if not math.isfinite(largest):
+        most = largest(points)
+        if not math.isfinite(most):
             bad = int((~torch.isfinite(points)).any(1).sum())
             raise InputError(f"{name} has NaN or infinite values in {bad} of its {len(points)} rows.")
-        if largest > 0.01 * (torch.finfo(points.dtype).max / points.shape[1]) ** 0.5:
-            raise InputError(f"{name} has values up to {largest:.1e}: too large for distances in {points.dtype}.")
+        if most > 0.01 * (torch.finfo(points.dtype).max / points.shape[1]) ** 0.5:
+            raise InputError(f"{name} has values up to {most:.1e}: too large for distances in {points.dtype}.")
     return points
 
 
@@ -58,7 +57,10 @@ def count_samples(**parts: Any) -> int | None:
 
 def largest(values: Tensor) -> float:
     """The largest absolute value, in one pass; zero if there are none."""
-    return float(torch.linalg.vector_norm(values, torch.inf)) if values.numel() else 0.0
+    if not values.numel():
+        return 0.0
+    low, high = torch.aminmax(values)  # four times as fast as the norm; a NaN anywhere comes through
+    return float(torch.maximum(-low, high))
 
 
 def power_of_two(features: Tensor, others: float) -> float:

@@ -8,8 +8,7 @@ to 10. A list's line is a relative path with backslashes, `s2\VIS\10153\003.jpg`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -28,18 +27,8 @@ PIXELS = 64  # height and width that images are brought to
 SHOWN = 20
 
 
-@dataclass(frozen=True)
-class CasiaLists:
-    """A fold's four lists, as paths without extension, `s2/VIS/10153/003`."""
-
-    vis_train: tuple[str, ...]
-    nir_train: tuple[str, ...]
-    vis_gallery: tuple[str, ...]
-    nir_probe: tuple[str, ...]
-
-
-def read_lists(root: str | Path, fold: int | str) -> CasiaLists:
-    """The four protocol files of one fold.
+def read_lists(root: str | Path, fold: int | str) -> dict[str, list[str]]:
+    """The four protocol files of one fold by name, as paths without extension, `s2/VIS/10153/003`.
 
     Args:
         root: the data set's folder.
@@ -48,13 +37,13 @@ def read_lists(root: str | Path, fold: int | str) -> CasiaLists:
     if str(fold) not in FOLDS:
         raise InputError(f"CASIA NIR-VIS 2.0 has no fold {fold!r}. The folds: dev (view 1) and 1 to 10 (view 2).")
     folder = Path(root).expanduser() / "protocols"
-    files = [folder / f"{name}_{fold}.txt" for name in LISTS]
-    absent = [file.name for file in files if not file.is_file()]
+    files = {name: folder / f"{name}_{fold}.txt" for name in LISTS}
+    absent = [file.name for file in files.values() if not file.is_file()]
     if absent:
         raise DataError(
             f"{folder} lacks {', '.join(absent)}. Name the folder of CASIA NIR-VIS 2.0, with s1 to s4 and protocols."
         )
-    return CasiaLists(*(tuple(_read_list(file)) for file in files))
+    return {name: _read_list(file) for name, file in files.items()}
 
 
 def read_casia(
@@ -69,27 +58,21 @@ def read_casia(
     """
     names = list(folds)
     lists = [read_lists(root, fold) for fold in names]
-    keys = sorted({key for one in lists for part in vars(one).values() for key in part})
+    keys = sorted({key for one in lists for part in one.values() for key in part})
     x = _pixels(Path(root).expanduser(), keys) if features is None else _features(features, keys)
-    people = sorted({subject_of(key) for key in keys})
-    number = {person: i for i, person in enumerate(people)}
-    nir = {key for one in lists for key in (*one.nir_train, *one.nir_probe)}
+    people, identity = np.unique([key.split("/")[-2] for key in keys], return_inverse=True)
+    nir = {key for one in lists for name, part in one.items() if name.startswith("nir") for key in part}
     table = MatchTable(
         name="casia",
         x=x,
-        identity=torch.tensor([number[subject_of(key)] for key in keys]),
+        identity=torch.from_numpy(identity),
         modality=torch.tensor([int(key in nir) for key in keys]),
-        people=tuple(people),
+        people=tuple(map(str, people)),
         modalities=("VIS", "NIR"),
         scale=float(PIXELS) if features is None else None,
     )
     row = {key: i for i, key in enumerate(keys)}
     return table, [_fold(table, row, one, f"fold {name}") for name, one in zip(names, lists, strict=True)]
-
-
-def subject_of(path: str) -> str:
-    """The person in an image: the second-to-last component of its path."""
-    return path.split("/")[-2]
 
 
 def key_of(path: str) -> str:
@@ -120,49 +103,26 @@ def _read_list(file: Path) -> list[str]:
     return keys
 
 
-def _fold(table: MatchTable, row: dict[str, int], lists: CasiaLists, name: str) -> Fold:
-    def rows(keys: Sequence[str]) -> Tensor:
-        return torch.tensor([row[key] for key in dict.fromkeys(keys)])
-
-    train, gallery, probe = (
-        rows(keys) for keys in (lists.vis_train + lists.nir_train, lists.vis_gallery, lists.nir_probe)
-    )
-    people = {m: torch.unique(table.identity[train[table.modality[train] == m]]) for m in (0, 1)}
-    both = torch.isin(people[0], people[1]).sum()
-    tested = torch.unique(table.identity[torch.cat([gallery, probe])])
-    trained = torch.unique(table.identity[train])
+def _fold(table: MatchTable, row: dict[str, int], lists: dict[str, list[str]], name: str) -> Fold:
+    vis, nir, gallery, probe = (torch.tensor([row[key] for key in dict.fromkeys(lists[part])]) for part in LISTS)
+    people, others, tested = (set(table.identity[rows].tolist()) for rows in (vis, nir, torch.cat([gallery, probe])))
     return Fold(
         name,
-        train,
+        torch.cat([vis, nir]),
         gallery,
         probe,
-        one_modality=len(trained) - int(both),
-        shared_people=int(torch.isin(trained, tested).sum()),
+        one_modality=len(people ^ others),
+        shared_people=len((people | others) & tested),
     )
 
 
 def _pixels(root: Path, keys: Sequence[str]) -> Tensor:
     """The images of some keys in grey, each standardised; all that are missing are named at once."""
-    on_disk: dict[str, dict[str, Path]] = {}
-    files, missing = [], []
-    for key in keys:
-        folder, stem = key.rsplit("/", 1)
-        if folder not in on_disk:
-            on_disk[folder] = _images_in(root / folder)
-        file = on_disk[folder].get(stem)
-        if file is None:
-            missing.append(key)
-        else:
-            files.append(file)
-    _refuse_missing(missing, len(keys), f"in {root}", "Get them, or name the folder that holds s1 to s4.")
-    return standardised(read_images(files, (PIXELS, PIXELS), grey=True))
-
-
-def _images_in(folder: Path) -> dict[str, Path]:
-    """A folder's images by name without extension."""
-    if not folder.is_dir():
-        return {}
-    return {file.stem: file for file in sorted(folder.iterdir()) if is_image(file)}
+    folders = sorted({root / key.rsplit("/", 1)[0] for key in keys})
+    files = (file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if is_image(file))
+    on_disk = {key_of(file.relative_to(root).as_posix()): file for file in files}
+    _refuse_missing(on_disk, keys, root, "Get them, or name the folder that holds s1 to s4.")
+    return standardised(read_images([on_disk[key] for key in keys], (PIXELS, PIXELS), grey=True))
 
 
 def _features(path: str | Path, keys: Sequence[str]) -> Tensor:
@@ -174,8 +134,7 @@ def _features(path: str | Path, keys: Sequence[str]) -> Tensor:
             f"{path}: x must be numbers (n, d) and path (n,), got {x.dtype} {x.shape} and {paths.shape}."
         )  # fmt: skip
     row = {key_of(str(p)): i for i, p in enumerate(paths)}
-    missing = [key for key in keys if key not in row]
-    _refuse_missing(missing, len(keys), f"in {path}", "Extract the descriptors of every listed image.")
+    _refuse_missing(row, keys, path, "Extract the descriptors of every listed image.")
     chosen = x[[row[key] for key in keys]]
     bad = [keys[i] for i in np.flatnonzero(~np.isfinite(chosen).all(1)).tolist()]
     if bad:
@@ -183,9 +142,9 @@ def _features(path: str | Path, keys: Sequence[str]) -> Tensor:
     return torch.as_tensor(chosen).float()
 
 
-def _refuse_missing(missing: Sequence[str], n: int, where: str, advice: str) -> None:
-    if missing:
-        raise DataError(f"{len(missing)} of {n} images are missing {where}: {_listed(missing)}. {advice}")
+def _refuse_missing(there: Container[str], keys: Sequence[str], where: str | Path, advice: str) -> None:
+    if missing := [key for key in keys if key not in there]:
+        raise DataError(f"{len(missing)} of {len(keys)} images are missing in {where}: {_listed(missing)}. {advice}")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -18,8 +18,9 @@ from typing import Any, Literal, get_args
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ldmnet.errors import DivergenceError, InputError
 from ldmnet.matching.low_rank import low_rank_map
@@ -33,18 +34,9 @@ from ldmnet.training.progress import OnEpoch
 from ldmnet.training.settings import TrainSettings
 
 Kind = Literal["pca", "low_rank", "triplet", "network"]
-TITLES = {
-    "pca": "PCA",
-    "triplet": "triplet",
-    "low_rank": "low-rank",
-    "none": "no regulariser",
-    "weight_decay": "weight decay",
-    "dropout": "DropOut",
-    "control": "control (graph off)",
-    "ldmnet": "LDMNet, as printed",
-    "ldmnet_tuned": "LDMNet, tuned",
-}
-METHODS = tuple(TITLES)
+METHODS = (
+    "pca", "triplet", "low_rank", "none", "weight_decay", "dropout", "control", "ldmnet", "ldmnet_tuned",
+)  # fmt: skip
 
 
 def face_training(epochs: int = 200, lr: float = 0.1) -> TrainSettings:
@@ -141,8 +133,8 @@ def learn(
         return Learned(embed, [], {"train": time.perf_counter() - started})
     if settings.kind == "low_rank":
         reduce = pca(x, settings.dimensions)
-        found = low_rank_map(reduce(x), label, steps=settings.steps, step_size=settings.step_size)
-        return Learned(lambda y: reduce(y) @ found.T.T, found.objective, {"train": time.perf_counter() - started})
+        T, objective = low_rank_map(reduce(x), label, steps=settings.steps, step_size=settings.step_size)
+        return Learned(lambda y: reduce(y) @ T.T, objective, {"train": time.perf_counter() - started})
     model = embedding_net(x.shape[1], len(people), settings.width).to(x)
     initialize(model, settings.init, seed)
     train, diverged = replace(settings.train, seed=seed), ""
@@ -169,7 +161,7 @@ def learn(
             )
             history, seconds = result.history, result.seconds
     except DivergenceError as error:
-        diverged = str(error)
+        diverged = error.why  # its checkpoint will be gone
         if not bool(torch.isfinite(sweep(model.features, x)).all()):
             initialize(model, settings.init, seed)  # the weights have run away: untrained is the last good state
     return Learned(
@@ -192,6 +184,12 @@ def pca(x: Tensor, dimensions: int) -> Callable[[Tensor], Tensor]:
     return lambda y: (y.double() - mean) @ axes
 
 
+def plane(x: Tensor) -> Tensor:
+    """Points (n, d) along their first two principal components; zero where there are fewer."""
+    flat = pca(x, 2)(x)
+    return F.pad(flat, (0, 2 - flat.shape[1]))
+
+
 def extract(
     extractor: Callable[[Tensor], Any],
     inputs: Tensor,
@@ -205,7 +203,7 @@ def extract(
     Args:
         extractor: any module (run in eval mode) or callable from (b, ...) to (b, d) or (b, ...).
         inputs: (n, ...).
-        batch_size: samples a call.
+        batch_size: samples per call.
         progress: False for silence.
         console: where to draw; the standard error unless given.
 
@@ -215,23 +213,20 @@ def extract(
     if len(inputs) == 0:
         raise InputError("inputs is empty: there is nothing to extract features of.")
     console = console or Console(stderr=True)
-    columns = TextColumn("features"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn()
-    module = extractor if isinstance(extractor, nn.Module) else nn.Identity()
-    parts = []
-    with Progress(*columns, console=console, disable=not (progress and console.is_terminal)) as bar, evaluating(module):
-        task = bar.add_task("features", total=len(inputs))
-        for start in range(0, len(inputs), batch_size):
-            batch = inputs[start : start + batch_size]
-            with torch.no_grad():
-                out = torch.as_tensor(extractor(batch))
+    silent = not (progress and console.is_terminal)
+    parts: list[Tensor] = []
+    with torch.no_grad(), evaluating(extractor if isinstance(extractor, nn.Module) else nn.Identity()):
+        for batch in track(torch.split(inputs, batch_size), "features", console=console, disable=silent):
+            out = torch.as_tensor(extractor(batch))
             if out.ndim < 2 or len(out) != len(batch):
                 raise InputError(
-                    f"the extractor gave {tuple(out.shape)} for a batch of {len(batch)}. It must give one row a sample."
+                    f"the extractor gave {tuple(out.shape)} for a batch of {len(batch)}. It must give one row per "
+                    "sample."
                 )
             if not bool(torch.isfinite(out).all()):
+                first = batch_size * len(parts)
                 raise InputError(
-                    f"the extractor gave NaN or infinite values for samples {start} to {start + len(batch) - 1}."
+                    f"the extractor gave NaN or infinite values for samples {first} to {first + len(batch) - 1}."
                 )
             parts.append(out.flatten(1).cpu())
-            bar.advance(task, len(batch))
     return torch.cat(parts)

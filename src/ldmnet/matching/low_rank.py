@@ -7,7 +7,6 @@ and |.|_* is the nuclear norm. The objective is never negative, and zero when th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,20 +14,9 @@ from torch import Tensor
 from ldmnet.errors import InputError
 
 
-@dataclass(frozen=True, eq=False)
-class LowRankMap:
-    """What was learnt.
-
-    Attributes:
-        T: (d, d) float64, the map of the lowest objective, of spectral norm 1.
-        objective: its value at every step, the start first.
-    """
-
-    T: Tensor
-    objective: list[float]
-
-
-def low_rank_map(x: Tensor, identity: Tensor, *, steps: int = 100, step_size: float = 0.1) -> LowRankMap:
+def low_rank_map(
+    x: Tensor, identity: Tensor, *, steps: int = 100, step_size: float = 0.1
+) -> tuple[Tensor, list[float]]:
     """Learn the map by subgradient steps from the identity.
 
     Args:
@@ -36,6 +24,10 @@ def low_rank_map(x: Tensor, identity: Tensor, *, steps: int = 100, step_size: fl
         identity: (n,) whose they are.
         steps: how many.
         step_size: of the first step, relative to |T|; it falls as one over the square root.
+
+    Returns:
+        (d, d) float64, the map of the lowest objective, of spectral norm 1; and the objective's value at every step,
+        the start first.
     """
     if x.ndim != 2 or identity.shape != (len(x),):
         raise InputError(f"x must be (n, d) and identity (n,), got {tuple(x.shape)} and {tuple(identity.shape)}.")
@@ -57,7 +49,7 @@ def low_rank_map(x: Tensor, identity: Tensor, *, steps: int = 100, step_size: fl
         if value < min(objective):
             best = T
         objective.append(value)
-    return LowRankMap(best, objective)
+    return best, objective
 
 
 def _objective(T: Tensor, x: Tensor, classes: list[Tensor]) -> tuple[float, Tensor]:

@@ -158,13 +158,13 @@ def _yaleb(path: Path, describe: Describe | None) -> MatchTable:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {n}" for name, n in lengths.items())
-        raise DataError(f"{path}: the arrays must have one row an image, and differ in length: {listed}.")
+        raise DataError(f"{path}: the arrays must have one row per image, and differ in length: {listed}.")
     azimuth, elevation = np.abs(arrays["azimuth"]), np.abs(arrays["elevation"])
     front = (azimuth <= 25) & (elevation <= 20)
     side = (azimuth >= 60) | (elevation >= 60)
     straight = azimuth + elevation == 0
     x, subject = _grey(arrays["x"], "x", path), arrays["subject"]
-    x = x if describe else _thinned(x)
+    x = x if describe else x[:, ::2, ::2]
     return two_modalities(
         "yaleb",
         x[front],
@@ -179,7 +179,7 @@ def _yaleb(path: Path, describe: Describe | None) -> MatchTable:
 
 
 def _cufs(path: Path, describe: Describe | None) -> MatchTable:
-    """Photographs against sketches, one of each a person; some people are in both of the parts that CUFS is made of."""
+    """Photographs against sketches, one of each per person; some are in both of the parts that CUFS is made of."""
     pairs = [f"{group}_{kind}" for kind in KINDS for group in ("cuhk", "ar")]
     arrays = read_npz_arrays(path, pairs)
     for group in ("cuhk", "ar"):
@@ -189,32 +189,21 @@ def _cufs(path: Path, describe: Describe | None) -> MatchTable:
             )
     grey = {name: _grey(arrays[name], name, path) for name in pairs}
     photo, sketch = (np.concatenate([grey[f"{group}_{kind}"] for group in ("cuhk", "ar")]) for kind in KINDS)
-    kept = _first_of_each(photo)
+    kept = np.sort(np.unique(photo.reshape(len(photo), -1), axis=0, return_index=True)[1])  # no image again
     twice = len(photo) - len(kept)
     note = f"{twice} of {len(photo)} photographs are there twice, and those people are taken once" if twice else ""
     photo, sketch, people = photo[kept], sketch[kept], range(len(kept))
-    if describe is not None:
-        return two_modalities("cufs", photo, sketch, (people, people), KINDS, describe, note=note)
-    photo, sketch = _thinned(photo), _thinned(sketch)
-    return two_modalities("cufs", photo, sketch, (people, people), KINDS, scale=_pixel_scale(photo), note=note)
-
-
-def _first_of_each(images: NDArray[Any]) -> NDArray[np.int64]:
-    """The rows of the images that do not repeat an earlier one."""
-    rows = images.reshape(len(images), -1)
-    _, first = np.unique(rows, axis=0, return_index=True)
-    return np.sort(first)
+    scale = None
+    if describe is None:
+        photo, sketch = photo[:, ::2, ::2], sketch[:, ::2, ::2]
+        scale = _pixel_scale(photo)
+    return two_modalities("cufs", photo, sketch, (people, people), KINDS, describe, scale=scale, note=note)
 
 
 def _grey(images: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
     if images.ndim != 3:
         raise DataError(f"{path}: {name} must be grey images (n, height, width), got shape {images.shape}.")
     return images
-
-
-def _thinned(images: NDArray[Any]) -> NDArray[Any]:
-    """Every second row and column."""
-    return images[:, ::2, ::2]
 
 
 def _pixel_scale(images: NDArray[Any]) -> float:

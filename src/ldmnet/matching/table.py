@@ -88,7 +88,7 @@ def two_modalities(
     name: str, first: NDArray[Any], second: NDArray[Any], identities: tuple[Sequence[Any], Sequence[Any]],
     modalities: tuple[str, str], describe: Describe | None = None, **more: Any,
 ) -> MatchTable:  # fmt: skip
-    """A table from one array a modality, the gallery's first, and the identities of their rows."""
+    """A table from one array per modality, the gallery's first, and the identities of their rows."""
     if first.shape[1:] != second.shape[1:]:
         raise DataError(
             f"{name}: the samples of {modalities[0]} have shape {first.shape[1:]} but those of {modalities[1]} "

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ldmnet.errors import DataError, StateError
 from ldmnet.matching.embeddings import METHODS
+from ldmnet.palette import title_of
 from ldmnet.paper.faces import default_embedding, starts
 from ldmnet.paper.presets import PRINTED_ROWS, classification_runs
-from ldmnet.records.figures import TITLES, feature_figure
+from ldmnet.records.figures import feature_figure
 from ldmnet.records.matched import row_title
 from ldmnet.records.record import Record, append, read_records
 from ldmnet.runs.datasets import RunSettings
@@ -41,56 +42,40 @@ def run_demo(*, quick: bool, seed: int, output: Path, threads: int, console: Con
     path, started = _records_of(output, TABLE), time.perf_counter()
     runs = classification_runs(TABLE, [50], PRINTED_ROWS, [seed], threads=threads)
     if quick:
-        runs = [_with_training(run, QUICK) for run in runs]
+        brief = replace(runs[0].settings.train, **QUICK)
+        runs = [replace(run, settings=replace(run.settings, train=brief)) for run in runs]
     console.print(
         f"Training on 50 images of each digit for {runs[0].settings.epochs} epochs, seed {seed}, once with every "
         "method; testing on the 4,500 others."
     )
     title = "Features of 4,500 test digits after training on 50 per class (the paper's Figure 1: 100 per class)"
-    records = _draw(runs, output / "figure1.png", output / "runs", None, console, title, snapshots=True)
+    picture = output / "figure1.png"
+    records = draw_features(runs, picture, title, runs_dir=output / "runs", console=console, snapshots=True)
     for record in records:
         append(path, record)
     if not console.is_terminal:
         for record in records:
-            console.print(f"{TITLES[record.method]}: {record.accuracy:.2f} %", highlight=False)
-    picture = (output / "figure1.png").resolve()
-    console.print(f"Features of each method, PCA to two dimensions: {picture}", soft_wrap=True)
+            console.print(f"{title_of(record.method)}: {record.accuracy:.2f} %", highlight=False)
+    console.print(f"Features of each method, PCA to two dimensions: {picture.resolve()}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} seconds in all.", highlight=False)
     return records
 
 
-def _with_training(run: Run[RunSettings], changes: dict[str, Any]) -> Run[RunSettings]:
-    return replace(run, settings=replace(run.settings, train=replace(run.settings.train, **changes)))
-
-
 def draw_features(
-    table: str,
-    per_class: int,
-    seed: int,
-    output: Path,
-    *,
-    runs_dir: Path,
-    data_dir: str | Path | None,
-    console: Console,
-) -> Path:
-    """Figure 1: train every method whose weights are not in `runs_dir`, and draw the features of the test images."""
-    runs = classification_runs(table, [per_class], PRINTED_ROWS, [seed])
-    title = f"{table}: features of the test images after training on {per_class} per class"
-    _draw(runs, output, runs_dir, data_dir, console, title)
-    return output
-
-
-def _draw(
     runs: Sequence[Run[RunSettings]],
     output: Path,
-    runs_dir: Path,
-    data_dir: str | Path | None,
-    console: Console,
     title: str,
     *,
+    runs_dir: Path,
+    data_dir: str | Path | None = None,
+    console: Console,
     snapshots: bool = False,
 ) -> list[Record]:
-    """Make the runs, draw the features of the test images by each, and return the records."""
+    """Figure 1: make the runs whose weights are not in `runs_dir`, draw the features of the test images by each.
+
+    Returns:
+        The runs' records.
+    """
     data = runs[0].settings.load(data_dir)
     panels: dict[str, Tensor] = {"test images": data.test_pixels}
     records = []
@@ -100,10 +85,10 @@ def _draw(
             record = execute(run, folder, lambda: data, on_epoch=bar, keep_weights=True, snapshots=snapshots)
         records.append(record)
         if record.diverged:
-            console.print(f"{TITLES[run.row]} is left out: {record.diverged}", soft_wrap=True, highlight=False)
+            console.print(f"{title_of(run.row)} is left out: {record.diverged}", soft_wrap=True, highlight=False)
             continue
         model = run.settings.network(folder / WEIGHTS)
-        panels[f"{TITLES[run.row]}: {record.accuracy:.1f} %"] = sweep(model, data.test[0], layer="features")
+        panels[f"{title_of(run.row)}: {record.accuracy:.1f} %"] = sweep(model, data.test[0], layer="features")
     feature_figure(panels, data.test[1], output, title=title)
     return records
 

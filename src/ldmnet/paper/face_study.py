@@ -9,7 +9,8 @@ from typing import Any
 from ldmnet.matching.embeddings import EmbeddingSettings
 from ldmnet.paper import specs
 from ldmnet.paper.faces import EPOCHS, MU, STRENGTH, default_embedding
-from ldmnet.paper.study import Departure, named_like
+from ldmnet.paper.presets import Departure
+from ldmnet.paper.study import named_like
 from ldmnet.runs.matching import EVERYBODY, Matching, MatchSettings
 from ldmnet.runs.run import Run
 from ldmnet.training.methods import Method
@@ -37,25 +38,25 @@ NONE: dict[str, Any] = {"name": "none", "mu": None, "lambda_tilde": None}
 CONTROL: dict[str, Any] = {"name": "control", "lambda_tilde": None}
 VARIATIONS = (
     FaceVariation(f"LDMNet, mu {MU:g}, lambda_tilde {STRENGTH:g}"),
-    FaceVariation(f"control, mu {MU:g}", CONTROL),
-    FaceVariation("control, mu 1", {**CONTROL, "mu": 1.0}),
-    FaceVariation("mu 1, lambda_tilde 1", {"mu": 1.0}),
-    FaceVariation("mu 1, lambda_tilde 5", {"mu": 1.0, "lambda_tilde": 5.0}),
-    FaceVariation("control, mu 20", {**CONTROL, "mu": 20.0}),
-    FaceVariation("mu 20, lambda_tilde 4", {"mu": 20.0, "lambda_tilde": 4.0}),
-    FaceVariation("mu 20, lambda_tilde 20", {"mu": 20.0, "lambda_tilde": 20.0}),
-    FaceVariation("lambda_tilde 0.2", {"lambda_tilde": 0.2}),
-    FaceVariation("lambda_tilde 5", {"lambda_tilde": 5.0}),
-    FaceVariation("graph on the features alone", {"input_scale": 0.0}),
-    FaceVariation("5 neighbours", {"n_neighbors": 5, "sigma_neighbor": 3}),
-    FaceVariation("weight decay beside it", {"weight_decay_w": specs.NIR_VIS.w}),
-    FaceVariation("DropOut beside it", {"dropout": specs.DROPOUT}),
+    FaceVariation(f"control, mu {MU:g}", method=CONTROL),
+    FaceVariation("control, mu 1", method={**CONTROL, "mu": 1.0}),
+    FaceVariation("mu 1, lambda_tilde 1", method={"mu": 1.0}),
+    FaceVariation("mu 1, lambda_tilde 5", method={"mu": 1.0, "lambda_tilde": 5.0}),
+    FaceVariation("control, mu 20", method={**CONTROL, "mu": 20.0}),
+    FaceVariation("mu 20, lambda_tilde 4", method={"mu": 20.0, "lambda_tilde": 4.0}),
+    FaceVariation("mu 20, lambda_tilde 20", method={"mu": 20.0, "lambda_tilde": 20.0}),
+    FaceVariation("lambda_tilde 0.2", method={"lambda_tilde": 0.2}),
+    FaceVariation("lambda_tilde 5", method={"lambda_tilde": 5.0}),
+    FaceVariation("graph on the features alone", method={"input_scale": 0.0}),
+    FaceVariation("5 neighbours", method={"n_neighbors": 5, "sigma_neighbor": 3}),
+    FaceVariation("weight decay beside it", method={"weight_decay_w": specs.NIR_VIS.w}),
+    FaceVariation("DropOut beside it", method={"dropout": specs.DROPOUT}),
     FaceVariation("both layers", embedding={"layers": (FIRST_LAYER, "features")}),
-    FaceVariation("15 pairs: no regulariser", NONE, fewer=PAIRS, longer=3),
-    FaceVariation("15 pairs: control, mu 5", CONTROL, fewer=PAIRS, longer=3),
-    FaceVariation("15 pairs: lambda_tilde 5", {"lambda_tilde": 5.0}, fewer=PAIRS, longer=3),
+    FaceVariation("15 pairs: no regulariser", method=NONE, fewer=PAIRS, longer=3),
+    FaceVariation("15 pairs: control, mu 5", method=CONTROL, fewer=PAIRS, longer=3),
+    FaceVariation("15 pairs: lambda_tilde 5", method={"lambda_tilde": 5.0}, fewer=PAIRS, longer=3),
     *(
-        FaceVariation(f"{images} images a modality: {name}", method, fewer=(EVERYBODY, images), longer=3)
+        FaceVariation(f"{images} images per modality: {name}", method=method, fewer=(EVERYBODY, images), longer=3)
         for images in (2, 5)
         for name, method in {
             "no regulariser": NONE,

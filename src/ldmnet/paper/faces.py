@@ -12,6 +12,7 @@ from dataclasses import replace
 from ldmnet.errors import InputError
 from ldmnet.matching.embeddings import METHODS, EmbeddingSettings, face_training
 from ldmnet.paper import specs
+from ldmnet.paper.presets import paper_methods
 from ldmnet.runs.matching import Choice
 from ldmnet.training.methods import Method
 
@@ -35,14 +36,7 @@ NOT_TUNED = ("pca", "ldmnet")
 def default_embedding(row: str, epochs: int = EPOCHS) -> EmbeddingSettings:
     """A row's settings before any tuning: the paper's where it prints them."""
     paper, train = specs.NIR_VIS, face_training(epochs, specs.NIR_VIS.lr)
-    methods = {
-        "none": Method(),
-        "weight_decay": Method("weight_decay", weight_decay_w=paper.w),
-        "dropout": Method("dropout", dropout=specs.DROPOUT),
-        "control": Method("control", mu=paper.mu),
-        "ldmnet": Method("ldmnet", mu=paper.mu, lambda_tilde=paper.lambda_tilde),
-        "ldmnet_tuned": Method("ldmnet", mu=MU, lambda_tilde=STRENGTH),
-    }
+    methods = {**paper_methods(paper), "ldmnet_tuned": Method("ldmnet", mu=MU, lambda_tilde=STRENGTH)}
     if row in methods:
         return EmbeddingSettings(method=methods[row], train=train, width=paper.width)
     once = face_training(1)  # no SGD

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ldmnet.errors import InputError
+from ldmnet.palette import TUNED
 from ldmnet.paper import specs
-from ldmnet.records.tables import TUNED
 from ldmnet.runs.datasets import RunSettings
 from ldmnet.runs.run import Run
 from ldmnet.training.methods import METHODS, Method
@@ -37,57 +37,74 @@ DIGITS5K_A_CLASS = 500
 BFLOAT16_FROM = 400  # images per class, on MNIST; at 50 it changes no accuracy (docs/reproduction.md)
 
 
+def paper_methods(spec: specs.PaperRow | specs.NirVis) -> dict[str, Method]:
+    """Every row's method with the hyperparameters that the paper prints."""
+    return {
+        "none": Method(),
+        "weight_decay": Method("weight_decay", weight_decay_w=spec.w),
+        "dropout": Method("dropout", dropout=specs.DROPOUT),
+        "control": Method("control", mu=spec.mu),
+        "ldmnet": Method("ldmnet", mu=spec.mu, lambda_tilde=spec.lambda_tilde),
+    }
+
+
 def printed_method(table: str, per_class: int, row: str) -> Method:
     """A row's method with the hyperparameters that the paper prints for that size."""
-    spec = paper_table(table).row(per_class)
-    if row == "none":
-        return Method()
-    if row == "weight_decay":
-        return Method(row, weight_decay_w=spec.w)
-    if row == "dropout":
-        return Method(row, dropout=specs.DROPOUT)
-    if row == "control":
-        return Method(row, mu=spec.mu)
-    if row == "ldmnet":
-        return Method(row, mu=spec.mu, lambda_tilde=spec.lambda_tilde)
-    raise InputError(f"there is no row {row!r}. The rows: {', '.join(PRINTED_ROWS)}.")
+    if row not in PRINTED_ROWS:
+        raise InputError(f"there is no row {row!r}. The rows: {', '.join(PRINTED_ROWS)}.")
+    return paper_methods(paper_table(table).row(per_class))[row]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What validation images chose for a row at 50 images per class (docs/reproduction.md); it serves all sizes.
-
-    What is not replaced stays as the paper prints it for the size.
+class Departure:
+    """What a run changes of a printed row; the rest stays as the paper prints it for the size.
 
     Attributes:
-        lr: a factor on the printed learning rate.
-        method: fields of the printed method to replace.
+        name: what is varied, and to what, in a study.
+        lr: a factor on the learning rate.
+        method: fields of the `Method` to replace.
+        train: fields of the `TrainSettings` to replace.
+        run: fields of the `RunSettings` to replace.
     """
 
+    name: str = ""
     lr: float = 1.0
     method: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, table: str, size: int, row: str, **more: Any) -> RunSettings:
+        """The settings of a printed row with these changes."""
+        setup = SETUP[table]
+        return replace(
+            setup,
+            method=replace(printed_method(table, size, row), **self.method),
+            train=replace(setup.train, **{"lr": setup.train.lr * self.lr, **self.train}),
+            **{**more, **self.run},
+        )
 
 
 BY_DEFAULT = {"mu": None, "lambda_tilde": None}  # no number: see ldmnet.strength
-CHOSEN: dict[str, dict[str, Choice]] = {  # a table or a row is here once validation images have chosen
+CHOSEN: dict[str, dict[str, Departure]] = {
+    # a table or a row is here once validation images have chosen, at 50 images per class (docs/reproduction.md)
     "mnist": {
-        "none": Choice(5),
-        "weight_decay": Choice(5),
-        "dropout": Choice(2),
-        "control": Choice(5, {"mu": None}),
-        "ldmnet": Choice(method=BY_DEFAULT),
+        "none": Departure(lr=5),
+        "weight_decay": Departure(lr=5),
+        "dropout": Departure(lr=2),
+        "control": Departure(lr=5, method={"mu": None}),
+        "ldmnet": Departure(method=BY_DEFAULT),
     },
     "cifar10": {
-        "none": Choice(5),
-        "weight_decay": Choice(5),
-        "dropout": Choice(5),
-        "control": Choice(5, {"mu": 0.5}),
-        "ldmnet": Choice(5, {"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0}),
+        "none": Departure(lr=5),
+        "weight_decay": Departure(lr=5),
+        "dropout": Departure(lr=5),
+        "control": Departure(lr=5, method={"mu": 0.5}),
+        "ldmnet": Departure(lr=5, method={"mu": 0.5, "lambda_tilde": 0.5, "input_scale": 0.0}),
     },
     "svhn": {
-        "dropout": Choice(2),
-        "control": Choice(),  # as LDMNet, without the graph
-        "ldmnet": Choice(method={"input_scale": 0.0}),
+        "dropout": Departure(lr=2),
+        "control": Departure(),  # as LDMNet, without the graph
+        "ldmnet": Departure(method={"input_scale": 0.0}),
     },
 }
 CHOSEN["digits5k"] = CHOSEN["mnist"]
@@ -117,29 +134,17 @@ def classification_runs(
         raise InputError(f"{table} has no row for {unknown} images per class. The rows: {known}.")
     runs = []
     for size in sizes:
+        precision = {"precision": "bfloat16"} if size >= BFLOAT16_FROM else {}
+        whole = (spec.name, size) == ("mnist", 6000)
         for seed in seeds:
             for row in rows:
-                settings = replace(
-                    _set_up(table, size, row),
-                    per_class=None if (spec.name, size) == ("mnist", 6000) else size,
-                    seed=seed,
-                    threads=threads,
-                )
-                selection = "validation" if row.endswith(TUNED) else "printed"
-                printed = spec.row(size).accuracy.get(row.removesuffix(TUNED))
-                runs.append(Run(table, row, settings, selection, printed, size))
+                plain = row.removesuffix(TUNED)
+                if row != plain and row not in rows_of(table):
+                    raise InputError(f"{table} has no row {row!r}. The rows: {', '.join(rows_of(table))}.")
+                departure = replace(Departure() if row == plain else CHOSEN[table][plain], train=precision)
+                settings = departure.of(
+                    table, size, plain, per_class=None if whole else size, seed=seed, threads=threads
+                )  # fmt: skip
+                selection = "printed" if row == plain else "validation"
+                runs.append(Run(table, row, settings, selection, spec.row(size).accuracy.get(plain), size))
     return runs
-
-
-def _set_up(table: str, size: int, row: str) -> RunSettings:
-    """A row's settings, as printed or as chosen."""
-    setup = SETUP[table]
-    if size >= BFLOAT16_FROM:
-        setup = replace(setup, train=replace(setup.train, precision="bfloat16"))
-    if not row.endswith(TUNED):
-        return replace(setup, method=printed_method(table, size, row))
-    if row not in rows_of(table):
-        raise InputError(f"{table} has no row {row!r}. The rows: {', '.join(rows_of(table))}.")
-    choice = CHOSEN[table][row.removesuffix(TUNED)]
-    method = replace(printed_method(table, size, row.removesuffix(TUNED)), **choice.method)
-    return replace(setup, method=method, train=replace(setup.train, lr=setup.train.lr * choice.lr))

@@ -1,4 +1,4 @@
-"""What the paper leaves unsaid, varied one thing at a time around the printed rows at 50 images a class.
+"""What the paper leaves unsaid, varied one thing at a time around the printed rows at 50 images per class.
 
 Judged on validation images that are never trained on; the test accuracy is recorded beside it.
 """
@@ -6,44 +6,26 @@ Judged on validation images that are never trained on; the test accuracy is reco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ldmnet.errors import InputError
-from ldmnet.paper.presets import BY_DEFAULT, SETUP, printed_method
+from ldmnet.paper.presets import BY_DEFAULT, Departure
 from ldmnet.runs.datasets import RunSettings
 from ldmnet.runs.run import Run
 
 PER_CLASS = 50
-
-
-@dataclass(frozen=True)
-class Departure:
-    """One departure from what a study varies.
-
-    Attributes:
-        name: what is varied, and to what.
-        method: fields of the `Method` to replace.
-    """
-
-    name: str
-    method: dict[str, Any] = field(default_factory=dict)
+DepartureT = TypeVar("DepartureT", bound=Departure)
 
 
 @dataclass(frozen=True)
 class Variation(Departure):
-    """One departure from the printed row.
+    """One departure from a printed row.
 
     Attributes:
-        run: fields of `RunSettings` to replace.
-        train: fields of its `TrainSettings` to replace.
-        lr: a factor on the learning rate.
         row: which row of the table is varied.
     """
 
-    run: dict[str, Any] = field(default_factory=dict)
-    train: dict[str, Any] = field(default_factory=dict)
-    lr: float = 1.0
     row: str = "ldmnet"
 
 
@@ -134,10 +116,7 @@ VARIATIONS: dict[str, tuple[Variation, ...]] = {
 }
 
 
-VariationT = TypeVar("VariationT", bound=Departure)
-
-
-def named_like(variations: Sequence[VariationT], names: Sequence[str]) -> list[VariationT]:
+def named_like(variations: Sequence[DepartureT], names: Sequence[str]) -> list[DepartureT]:
     """The variations whose names contain one of some words; all without words."""
     chosen = [v for v in variations if not names or any(name in v.name for name in names)]
     if not chosen:
@@ -153,20 +132,12 @@ def study_runs(
     if table not in VARIATIONS:
         raise InputError(f"there is no study of {table!r}. The studies: {', '.join(VARIATIONS)}.")
     return [
-        Run(f"study-{table}", variation.name, _settings(table, variation, seed, threads), "validation")
+        Run(
+            f"study-{table}",
+            variation.name,
+            variation.of(table, PER_CLASS, variation.row, per_class=PER_CLASS, seed=seed, threads=threads),
+            "validation",
+        )
         for seed in seeds
         for variation in named_like(VARIATIONS[table], names)
     ]
-
-
-def _settings(table: str, variation: Variation, seed: int, threads: int) -> RunSettings:
-    setup = SETUP[table]
-    settings = replace(
-        setup,
-        per_class=PER_CLASS,
-        seed=seed,
-        method=replace(printed_method(table, PER_CLASS, variation.row), **variation.method),
-        train=replace(setup.train, **{"lr": setup.train.lr * variation.lr, **variation.train}),
-        threads=threads,
-    )
-    return replace(settings, **variation.run)

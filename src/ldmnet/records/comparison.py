@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from ldmnet.records.leads import paired
 from ldmnet.records.record import Record
-from ldmnet.records.tables import markdown, words
+from ldmnet.records.tables import comma_separated, markdown, mean_and_spread, score_words, words
 
 REFERENCE = "ldmnet"
 ALIKE = 1e-3  # percent; accuracies are kept to four places
@@ -43,6 +43,13 @@ class ComparedRow:
     p: float | None
     ended_badly: int = 0
 
+    @property
+    def words(self) -> list[str]:
+        """Accuracy, number of splits, LDMNet's gain and its p-value, for people."""
+        gain = "" if self.gain is None else f"{self.gain:+.2f}"
+        p = "" if self.p is None else "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
+        return [score_words(self.mean, self.std), str(self.splits), gain, p]
+
 
 def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
     """The table of a comparison, one row per method in the order they came; a split is known by its seed."""
@@ -53,21 +60,18 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
     lost = {method for method, found in by_method.items() if any(r.score is None for r in found.values())}
     rows = []
     for method, found in by_method.items():
-        if method in lost:
-            rows.append(ComparedRow(method, mean=None, std=None, splits=len(found), gain=None, p=None))
-            continue
-        accuracy = [r.score for r in found.values() if r.score is not None]
-        gains = paired(reference, found) if method != REFERENCE and REFERENCE not in lost else []
+        gains = paired(reference, found) if method != REFERENCE and not lost & {method, REFERENCE} else []
         some = next(iter(found.values()))
+        mean, std = mean_and_spread(record.score for record in found.values())
         rows.append(
             ComparedRow(
                 method,
-                mean=round(statistics.fmean(accuracy), 4),
-                std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
-                splits=len(accuracy),
-                gain=round(statistics.fmean(gains), 4) if gains else None,
-                p=paired_p(gains, some.n_test / max(1, some.n_train)),
-                ended_badly=sum(bool(r.ended_badly) for r in found.values()),
+                mean=mean,
+                std=std,
+                splits=len(found),
+                gain=mean_and_spread(gains)[0],
+                p=paired_p(gains, some.n_test / max(1, some.n_train)) if gains else None,
+                ended_badly=sum(bool(record.ended_badly) for record in found.values()) if mean is not None else 0,
             )
         )
     return rows
@@ -77,7 +81,7 @@ def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None
     """The two-sided p-value of a mean difference over splits; None for fewer than two of them, or all alike.
 
     Args:
-        differences: one a split, in percent.
+        differences: one per split, in percent.
         overlap: n_test / n_train of the splits; zero gives the plain paired t-test.
     """
     from scipy.stats import t as students_t
@@ -91,13 +95,6 @@ def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None
     return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))
 
 
-def accuracy_words(row: ComparedRow) -> str:
-    """A row's accuracy and its spread, or that it diverged."""
-    if row.mean is None:
-        return "diverged"
-    return f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
-
-
 def in_vain(rows: Sequence[ComparedRow]) -> bool:
     """Whether a comparison says nothing: LDMNet's row ended badly, or every row did."""
     return any(row.ended_badly for row in rows if row.method == REFERENCE) or all(row.ended_badly for row in rows)
@@ -109,23 +106,16 @@ def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
         return json.dumps([asdict(row) for row in rows], indent=1)
     lines = [["method", "accuracy, %", "splits", "LDMNet is better by", "p"]]
     best = max((row.mean for row in rows if row.mean is not None), default=None)
-    for row in rows:
-        number = accuracy_words(row)
-        stressed = style == "md" and row.mean is not None and row.mean == best
-        lines.append(
-            [
-                words(row.method) + (" *" if row.ended_badly and style == "md" else ""),
-                f"**{number}**" if stressed else number,
-                str(row.splits),
-                "" if row.gain is None else f"{row.gain:+.2f}",
-                "" if row.p is None else ("< 0.001" if row.p < 0.001 else f"{row.p:.3f}"),
-            ]
-        )
     badly = [f"{row.method} on {row.ended_badly} of {row.splits} splits" for row in rows if row.ended_badly]
     if style == "csv":
+        lines += [[words(row.method), *row.words] for row in rows]
         if badly:  # a column, which a program reads, in place of a mark
             counts = ["ended badly", *(str(row.ended_badly) for row in rows)]
             lines = [[*line, count] for line, count in zip(lines, counts, strict=True)]
-        return "\n".join(",".join(f'"{c}"' if "," in c else c for c in line) for line in lines)
+        return comma_separated(lines)
+    for row in rows:
+        number, *others = row.words
+        stressed = f"**{number}**" if row.mean is not None and row.mean == best else number
+        lines.append([words(row.method) + (" *" if row.ended_badly else ""), stressed, *others])
     footnote = ["", f"* ended badly: {', '.join(badly)}"] if badly else []
     return "\n".join([markdown(lines), *footnote])

@@ -1,11 +1,11 @@
-"""Figures: points or records in, one picture file out. Needs the extra `demo` (matplotlib, scikit-learn)."""
+"""Figures: points or records in, one picture file out. Needs the extra `demo` (matplotlib)."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,12 @@ from torch import Tensor
 
 from ldmnet.errors import DataError, missing_extra
 from ldmnet.files import written_whole
-from ldmnet.palette import class_color, method_color
+from ldmnet.matching.embeddings import plane
+from ldmnet.palette import TITLES, TUNED, class_color, method_color, title_of
 from ldmnet.records.leads import Parts, standard_error
 from ldmnet.records.record import Record
-from ldmnet.records.tables import ORDER, TUNED, cells_of
+from ldmnet.records.tables import ORDER, cells_of
 
-TITLES = {
-    "none": "no regulariser",
-    "weight_decay": "weight decay",
-    "dropout": "DropOut",
-    "control": "control (graph off)",
-    "ldmnet": "LDMNet",
-    "ldmnet_tuned": "LDMNet, tuned",
-}
 DATA = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
@@ -34,6 +27,8 @@ DATA = {
     "yaleb": "Extended Yale B",
     "cufs": "CUFS",
 }
+MARKERS = {"none": "v", "weight_decay": "s", "dropout": "^", "control": "D", "ldmnet": "o"}
+BELOW = {"loc": "outside lower center", "frameon": False, "fontsize": 9}  # a legend
 
 
 def pyplot() -> Any:
@@ -48,17 +43,37 @@ def pyplot() -> Any:
     return plt
 
 
-def pca(points: Tensor, dimensions: int = 2) -> Any:
-    """The first principal components of (n, d) points, as an (n, dimensions) array."""
-    try:
-        from sklearn.decomposition import PCA
-    except ImportError as error:
-        raise missing_extra("scikit-learn", "demo") from error
-    return PCA(dimensions, svd_solver="covariance_eigh").fit_transform(points.flatten(1).double().numpy())
+def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
+    figure, axes = pyplot().subplots(
+        rows, columns, figsize=(width, height), squeeze=False, layout="constrained"
+    )  # fmt: skip
+    return figure, axes.ravel()
+
+
+def _panels(titles: Collection[str]) -> tuple[Any, Any]:
+    """A figure with a square for each title, three in a row."""
+    columns = min(3, len(titles))
+    rows = math.ceil(len(titles) / columns)
+    figure, axes = _figure(3.6 * columns, 3.5 * rows + 0.7, rows, columns)
+    for axis in axes[len(titles) :]:
+        axis.set_visible(False)
+    for axis, title in zip(axes, titles, strict=False):
+        axis.set_title(title, fontsize=10)
+        axis.set(xticks=[], yticks=[])
+    return figure, axes[: len(titles)]
+
+
+def _saved(figure: Any, path: Path, title: str = "") -> Path:
+    if title:
+        figure.suptitle(title, fontsize=11)
+    with written_whole(path) as place:
+        figure.savefig(place, dpi=110)
+    pyplot().close(figure)
+    return path
 
 
 def feature_figure(panels: Mapping[str, Tensor], labels: Tensor, path: Path, *, title: str = "") -> Path:
-    """Figure 1: one panel a set of features, PCA to two dimensions, one colour a class.
+    """Figure 1: one panel per set of features, PCA to two dimensions, one colour per class.
 
     Args:
         panels: (n, ...) points by panel title.
@@ -66,44 +81,63 @@ def feature_figure(panels: Mapping[str, Tensor], labels: Tensor, path: Path, *, 
         path: where the picture goes; the ending gives its format.
         title: a line above all panels.
     """
-    plt = pyplot()
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 3.5 * rows + 0.7), squeeze=False)
+    figure, axes = _panels(panels)
     classes = sorted(set(labels.tolist()))
-    for axis, (name, points) in zip(axes.flat, panels.items(), strict=False):
-        flat = pca(points)
+    for axis, points in zip(axes, panels.values(), strict=True):
+        flat = plane(points.flatten(1)).numpy()
         for c in classes:
-            chosen = (labels == c).numpy()
-            axis.scatter(
-                flat[chosen, 0],
-                flat[chosen, 1],
-                s=2,
-                color=class_color(c).light,
-                label=str(c),
-                rasterized=True,
-            )
-        axis.set_title(name, fontsize=10)
-        axis.set_xticks([])
-        axis.set_yticks([])
-    for axis in list(axes.flat)[len(panels) :]:
-        axis.set_visible(False)
-    handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles, names, loc="lower center", ncol=len(classes), markerscale=5, frameon=False, fontsize=9,
-        handletextpad=0.1, columnspacing=1.0,
-    )  # fmt: skip
-    if title:
-        figure.suptitle(title, fontsize=11)
-    figure.tight_layout(rect=(0, 0.05, 1, 1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as file:
-        figure.savefig(file, dpi=110)
-    plt.close(figure)
-    return path
+            color = class_color(c).light
+            axis.scatter(*flat[(labels == c).numpy()].T, s=2, color=color, label=str(c), rasterized=True)
+    shown = axes[0].get_legend_handles_labels()
+    figure.legend(*shown, ncol=len(classes), markerscale=5, handletextpad=0.1, columnspacing=1.0, **BELOW)
+    return _saved(figure, path, title)
 
 
-MARKERS = {"none": "v", "weight_decay": "s", "dropout": "^", "control": "D", "ldmnet": "o"}
+def people_figure(
+    panels: Mapping[str, Mapping[str, Sequence[float]]], modalities: Sequence[str], path: Path, *, title: str = ""
+) -> Path:
+    """Figure 2: one panel per method, one colour per person; circles for one modality, open diamonds for the other.
+
+    Args:
+        panels: lists `x`, `y`, `person` and `modality` by panel title.
+        modalities: the names of both modalities.
+        path: where the picture goes; the ending gives its format.
+        title: a line above all panels.
+    """
+    figure, axes = _panels(panels)
+    for axis, points in zip(axes, panels.values(), strict=True):
+        for m, (name, marker) in enumerate(zip(modalities, "oD", strict=True)):
+            chosen = [i for i, modality in enumerate(points["modality"]) if modality == m]
+            x, y = ([points[key][i] for i in chosen] for key in "xy")
+            colors = [class_color(int(points["person"][i])).light for i in chosen]
+            faces = colors if m == 0 else "none"
+            axis.scatter(x, y, s=20, marker=marker, facecolors=faces, edgecolors=colors, alpha=0.85, label=name)
+        axis.margins(0.06)
+    legend = figure.legend(*axes[0].get_legend_handles_labels(), ncol=2, **BELOW)
+    for handle, face in zip(legend.legend_handles, ("#444444", "none"), strict=True):
+        handle.set(facecolors=face, edgecolors="#444444")
+    return _saved(figure, path, title)
+
+
+def cmc_figure(curves: Mapping[str, tuple[str, Sequence[float]]], path: Path, *, title: str = "") -> Path:
+    """Cumulative match characteristics: the share of probes identified within the first r, one line per method.
+
+    Args:
+        curves: by row, its title and the per cent of the probes from rank 1 on.
+        path: where the picture goes.
+        title: a line above.
+    """
+    figure, (axis,) = _figure(6.4, 4.6)
+    for i, (row, (name, curve)) in enumerate(curves.items()):
+        axis.plot(range(1, len(curve) + 1), list(curve), ("-", "--", "-.", ":")[i % 4], marker="o", markersize=3,
+                  color=method_color(row, i).light, linewidth=1.6, label=name)  # fmt: skip
+    longest = max(len(curve) for _, curve in curves.values())
+    axis.set_xticks(range(1, longest + 1, max(1, round(longest / 10))))
+    axis.set(xlabel="rank", ylabel="probes identified within rank, %")
+    axis.set_ylim(top=101)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8, loc="lower right", framealpha=0.9)
+    return _saved(figure, path, title)
 
 
 def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
@@ -120,57 +154,40 @@ def error_figure(records: Iterable[Record], table: str, path: Path) -> Path:
             lines[method][found[0].n_train] = statistics.fmean(100 - score for score in scores), gap
     if not lines:
         raise DataError(f"there are no records of a table {table!r} with a test loss and a training loss to draw.")
-    plt = pyplot()
+    figure, axes = _figure(9, 4.4, 1, 2)
+    for method in sorted(lines, key=lambda name: (list(TITLES).index(name.removesuffix(TUNED)), name)):
+        plain = method.removesuffix(TUNED)
+        look = {"linestyle": "-"} if plain == method else {"linestyle": "--", "markerfacecolor": "white"}
+        sizes = sorted(lines[method])
+        for axis, values in zip(axes, zip(*(lines[method][n] for n in sizes), strict=True), strict=True):
+            axis.plot(sizes, values, color=method_color(plain).light, marker=MARKERS[plain], linewidth=1.2,
+                      label=title_of(method), **look)  # fmt: skip
+    shown = sorted({n for sizes in lines.values() for n in sizes})
     from matplotlib.ticker import LogLocator
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2))
-    for method in sorted(lines, key=lambda name: (ORDER.index(name.removesuffix(TUNED)), name)):
-        plain = method.removesuffix(TUNED)
-        tuned = plain != method
-        style = {
-            "color": method_color(plain).light,
-            "marker": MARKERS[plain],
-            "markerfacecolor": "white" if tuned else None,
-            "linestyle": "--" if tuned else "-",
-            "label": TITLES[plain] + (", tuned" if tuned else ""),
-            "linewidth": 1.2,
-        }
-        sizes = sorted(lines[method])
-        left.plot(sizes, [lines[method][n][0] for n in sizes], **style)
-        right.plot(sizes, [lines[method][n][1] for n in sizes], **style)
-    shown = sorted({n for sizes in lines.values() for n in sizes})
-    for axis, name in ((left, "test error (%)"), (right, "test loss - training loss")):
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+    for axis, name in zip(axes, ("test error (%)", "test loss - training loss"), strict=True):
+        axis.set(xscale="log", yscale="log", xlabel="training images", ylabel=name)
         axis.set_xticks(shown, [f"{n:,}" for n in shown], minor=False, rotation=40, ha="right", rotation_mode="anchor")
         axis.set_xticks([], minor=True)
-        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axis.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
-        axis.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+        for kind in ("major", "minor"):
+            getattr(axis.yaxis, f"set_{kind}_formatter")(lambda value, _: f"{value:g}")
         axis.tick_params(labelsize=8, which="both")
-        axis.set_xlabel("training images")
-        axis.set_ylabel(name)
         axis.grid(alpha=0.3, which="both")
-    handles, names = left.get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncol=math.ceil(len(names) / 2), fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.11, 1, 1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as file:
-        figure.savefig(file, dpi=110)
-    plt.close(figure)
-    return path
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, ncol=math.ceil(len(names) / 2), **BELOW)
+    return _saved(figure, path)
 
 
 def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
-    """One bar a cell: no regulariser at zero, what the pull adds, and on top of it what the graph adds.
+    """One bar per cell: no regulariser at zero, what the pull adds, and on top of it what the graph adds.
 
     A cell without a run of no regulariser is left out.
     """
     parts = [part for part in parts if part.pull]
     if not parts:
         raise DataError("there are no records of LDMNet, its control and no regulariser to draw.")
-    plt = pyplot()
-    figure, axis = plt.subplots(figsize=(8, 0.42 * len(parts) + 1.3))
+    figure, (axis,) = _figure(8, 0.42 * len(parts) + 1.3)
     places = list(range(len(parts)))[::-1]
     pull = [statistics.fmean(part.pull) for part in parts]
     graph = [statistics.fmean(part.graph) for part in parts]
@@ -183,25 +200,19 @@ def parts_figure(parts: Sequence[Parts], path: Path) -> Path:
     for place, start, gain, error in zip(places, pull, graph, errors, strict=True):
         end = max(start, start + gain + error)
         axis.annotate(f"{gain:+.1f}", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    names = [", ".join([*_where(part), part.settings]) for part in parts]
-    axis.set_yticks(places, names, fontsize=9)
+    axis.set_yticks(places, [", ".join([*_where(part), part.settings]) for part in parts], fontsize=9)
     axis.set_xlabel(
         "points of accuracy over no regulariser\n(whiskers: standard error of the graph's part)", fontsize=9
     )
     axis.margins(x=0.1)
     axis.grid(axis="x", alpha=0.3)
     axis.set_axisbelow(True)
-    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as file:
-        figure.savefig(file, dpi=110)
-    plt.close(figure)
-    return path
+    figure.legend(ncol=2, **{**BELOW, "loc": "outside upper center", "fontsize": 8})
+    return _saved(figure, path)
 
 
 def _where(part: Parts) -> list[str]:
     name, _, images = part.table.partition("-")
     if name in DATA and images.isdigit():  # faces, from few images of a person
-        return [DATA[name], f"{images} images a modality"]
-    return [DATA.get(part.table, part.table), *([] if part.per_class is None else [f"{part.per_class} a class"])]
+        return [DATA[name], f"{images} images per modality"]
+    return [DATA.get(part.table, part.table), *([] if part.per_class is None else [f"{part.per_class} per class"])]

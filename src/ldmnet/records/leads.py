@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ldmnet.palette import TUNED
 from ldmnet.records.record import Record
-from ldmnet.records.tables import TUNED, cells_of, markdown, rank, size_word, words
+from ldmnet.records.tables import cells_of, markdown, rank, size_word, words
 
 OURS = ("ldmnet", "ldmnet" + TUNED)
 
@@ -46,7 +47,7 @@ def format_leads(records: Iterable[Record], table: str) -> str:
     split = sized and any(m.endswith(TUNED) for m in others)
     kinds = {"": ["printed"], TUNED: ["tuned"]} if split else {"": []}
     across = list(dict.fromkeys(m.removesuffix(TUNED) for m in others)) if split else others
-    lines = [["a class", "of", *(["their settings"] if split else []), *[f"over {words(m)}" for m in across]]]
+    lines = [["per class", "of", *(["their settings"] if split else []), *[f"over {words(m)}" for m in across]]]
     for size in sorted({size for size, _ in cells}, key=lambda size: (size is None, size)):
         for row in ours:
             for kind, settings in kinds.items():
@@ -62,7 +63,7 @@ class Parts:
 
     Attributes:
         table: the table's name.
-        per_class: training images a class, None for all.
+        per_class: training images per class, None for all.
         selection: how the settings of all three rows were chosen.
         pull: the control less no regulariser, on the seeds of `graph`; empty where one of those is missing.
         graph: LDMNet less the control.
@@ -100,7 +101,7 @@ def parts_of(records: Iterable[Record]) -> list[Parts]:
 
 def format_parts(parts: Sequence[Parts]) -> str:
     """The parts as Markdown: mean ± standard error over seeds, in points."""
-    lines = [["data", "a class", "settings", "the pull adds", "the graph adds", "seeds"]]
+    lines = [["data", "per class", "settings", "the pull adds", "the graph adds", "seeds"]]
     for part in parts:
         size = "" if part.per_class is None else size_word(part.per_class)
         gains = [_mean_and_error(part.pull), _mean_and_error(part.graph)]

@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from ldmnet.matching.embeddings import TITLES
-from ldmnet.matching.figures import cmc_figure, people_figure
+from ldmnet.palette import title_of
+from ldmnet.records.figures import cmc_figure, people_figure
 from ldmnet.records.record import Record
+from ldmnet.records.tables import mean_and_spread
 
 HEAD = ("method", "rank-1 %", "at 1 %", "at 0.1 %", "splits", "settings")
 
@@ -18,7 +19,7 @@ def row_title(record: Record) -> str:
     if record.method == "ldmnet_tuned" and record.selection != "validation":
         method = record.settings["embedding"]["method"]
         return f"LDMNet, mu {method['mu']:g}, lambda {method['lambda_tilde']:g}"
-    return TITLES[record.method]
+    return title_of(record.method) + (", as printed" if record.method == "ldmnet" else "")
 
 
 def heading(records: Sequence[Record]) -> str:
@@ -37,24 +38,21 @@ def matched_rows(records: Sequence[Record]) -> list[tuple[bool, list[str]]]:
     by_row: dict[str, list[Record]] = {}
     for record in records:
         by_row.setdefault(record.method, []).append(record)
-    means = {
-        row: statistics.fmean(r.accuracy or 0.0 for r in found)
-        for row, found in by_row.items()
-        if not any(r.diverged for r in found)  # a mean over the others would flatter
-    }
-    best, lines = max(means.values(), default=None), []
+    scores = {row: mean_and_spread(record.score for record in found) for row, found in by_row.items()}
+    best, lines = max((mean for mean, _ in scores.values() if mean is not None), default=None), []
     for row, found in by_row.items():
+        mean, std = scores[row]
         title, splits, settings = row_title(found[0]), str(len(found)), found[0].selection
-        if row not in means:
+        if mean is None:
             diverged = sum(bool(r.diverged) for r in found)
             lines.append((False, [title, "diverged", "", "", splits, f"{settings}, {diverged} diverged"]))
             continue
-        spread = f" ± {statistics.stdev(r.accuracy or 0.0 for r in found):.1f}" if len(found) > 1 else ""
         rates = []
         for rate in ("0.01", "0.001"):
             shares = [share for r in found if (share := r.more["verification"][rate]) is not None]
             rates.append(f"{statistics.fmean(shares):.1f}" if shares else "")
-        lines.append((means[row] == best, [title, f"{means[row]:.1f}{spread}", *rates, splits, settings]))
+        number = f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
+        lines.append((mean == best, [title, number, *rates, splits, settings]))
     return lines
 
 
@@ -68,11 +66,11 @@ def draw(records: Sequence[Record], output: Path) -> list[Path]:
         count = max(max(points["person"]) for points in panels.values()) + 1
         strangers = all("both train and are tested" not in r.data_note for r in shown)
         title = f"{count} identities{' not seen in training' if strangers else ''}, PCA to two dimensions"
-        names = shown[0].more["modalities"]
-        pictures.append(people_figure(panels, (names[0], names[1]), output / "figure2.png", title=title))
+        pictures.append(people_figure(panels, shown[0].more["modalities"], output / "figure2.png", title=title))
     curves = {}
-    for row in dict.fromkeys(map(row_title, records)):
-        found = [record.more["cmc"] for record in records if row_title(record) == row]
-        curves[row] = [statistics.fmean(shares) for shares in zip(*found, strict=False)]
+    for row in dict.fromkeys(record.method for record in records):
+        found = [record for record in records if record.method == row]
+        shares = zip(*(record.more["cmc"] for record in found), strict=False)
+        curves[row] = row_title(found[0]), [statistics.fmean(of_rank) for of_rank in shares]
     pictures.append(cmc_figure(curves, output / "cmc.png", title=f"{records[0].table}: cumulative matches"))
     return pictures

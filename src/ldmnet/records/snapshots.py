@@ -4,8 +4,8 @@
     result = fit(model, ..., on_epoch=trace)
     trace.finish(result)
 
-`snapshots.npz` holds the features of a fixed few samples, their predictions and the spectrum of the features'
-covariance. Nothing is drawn at random while training and no gradient is taken, so a run with a trace gives the same
+`snapshots.npz` holds the features of a fixed few samples, their predictions and the spread of the features
+within classes. Nothing is drawn at random while training and no gradient is taken, so a run with a trace gives the same
 network as one without.
 """
 
@@ -125,16 +125,14 @@ class Snapshot:
         low: (d,).
         step: (d,).
         predicted: (n,) classes.
-        spectrum: the largest eigenvalues of the features' covariance.
-        within: the same around the mean of each class.
-        total: the sum of all eigenvalues, of both kinds.
+        within: the largest eigenvalues of the features' covariance around the mean of each class.
+        total: the features' variance, around their mean and around the means of their classes.
     """
 
     features: NDArray[np.uint8]
     low: NDArray[np.float32]
     step: NDArray[np.float32]
     predicted: NDArray[np.int32]
-    spectrum: NDArray[np.float32]
     within: NDArray[np.float32]
     total: NDArray[np.float32]
 
@@ -160,7 +158,6 @@ def take(model: nn.Module, points: Points, layer: str) -> Snapshot:
         low=low.numpy(),
         step=step.numpy(),
         predicted=logits.argmax(1).to(torch.int32).cpu().numpy(),
-        spectrum=_eigenvalues(centred),
         within=_eigenvalues(within),
         total=torch.stack([centred.square().sum(), within.square().sum()]).div(len(f)).numpy(),
     )

@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ldmnet.errors import DataError
+from ldmnet.palette import TUNED
 from ldmnet.records.record import Record, chosen_by_seed, read_records
 from ldmnet.training.methods import METHODS
 
 Format = Literal["md", "latex", "csv", "json"]
-TUNED = "_tuned"  # behind a method's name: with settings that validation data chose
 ORDER = METHODS + tuple(method + TUNED for method in METHODS)
 
 
@@ -27,7 +28,7 @@ class TableRow:
 
     Attributes:
         table: the table's name.
-        per_class: training images a class, None for all.
+        per_class: training images per class, None for all.
         method: the method's name in that table.
         mean: mean accuracy in percent, None where a seed diverged.
         std: its standard deviation over seeds (ddof = 1), None for one seed.
@@ -69,14 +70,14 @@ def table_rows(records: Iterable[Record], table: str) -> list[TableRow]:
     rows = []
     for (per_class, method), by_seed in cells_of(records, table).items():
         found = list(by_seed.values())
-        accuracy = _all_or_none([r.score for r in found])
+        mean, std = mean_and_spread(r.score for r in found)
         rows.append(
             TableRow(
                 table=table,
                 per_class=per_class,
                 method=method,
-                mean=round(statistics.fmean(accuracy), 4) if accuracy else None,
-                std=round(statistics.stdev(accuracy), 4) if len(accuracy) > 1 else None,
+                mean=mean,
+                std=std,
                 seeds=len(found),
                 n_test=found[-1].n_test,
                 selection=found[-1].selection,
@@ -112,10 +113,21 @@ def other_data(records: Iterable[Record], table: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _all_or_none(values: list[float | None]) -> list[float]:
-    """The values, or nothing if one of them is missing: a mean over the runs that went well would flatter."""
-    there = [v for v in values if v is not None]
-    return there if len(there) == len(values) else []
+def mean_and_spread(scores: Iterable[float | None]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation (ddof = 1); no mean if a score is missing: one over the others would flatter."""
+    found = list(scores)
+    there = [score for score in found if score is not None]
+    if not there or len(there) < len(found):
+        return None, None
+    return round(statistics.fmean(there), 4), round(statistics.stdev(there), 4) if len(there) > 1 else None
+
+
+def score_words(mean: float | None, std: float | None, *, best: bool = False) -> str:
+    """Write a mean and its spread, or that a run diverged; the best one in bold."""
+    if mean is None:
+        return "diverged"
+    number = f"**{mean:.2f}**" if best else f"{mean:.2f}"
+    return number if std is None else f"{number} ± {std:.2f}"
 
 
 def _position(row: TableRow) -> tuple[float, int, str]:
@@ -132,48 +144,32 @@ def format_table(rows: Sequence[TableRow], style: Format) -> str:
     if style == "json":
         return json.dumps([asdict(row) for row in rows], indent=1)
     if style == "csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [f for f in TableRow.__dataclass_fields__], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-        return text.getvalue().rstrip("\n")
-    return _grid(rows, latex=style == "latex")
-
-
-def _grid(rows: Sequence[TableRow], *, latex: bool) -> str:
-    """A table for people: by training size (`_by_size`), or where there are no sizes by method."""
+        return comma_separated([list(TableRow.__dataclass_fields__), *(list(asdict(row).values()) for row in rows)])
     sized = any(row.per_class is not None for row in rows)
-    lines = _by_size(rows, latex=latex) if sized else _by_method(rows, latex=latex)
-    if latex:
-        body = [" & ".join(line) + r" \\" for line in lines]
-        columns = "r" * len(lines[0])
-        return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline",
-                          r"\end{tabular}"])  # fmt: skip
-    return markdown(lines, "---:" if sized else "---")
+    lines = _by_size(rows) if sized else _by_method(rows)
+    return _latex(lines) if style == "latex" else markdown(lines, "---:" if sized else "---")
 
 
-def _by_method(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
+def _by_method(rows: Sequence[TableRow]) -> list[list[str]]:
     best = _best(rows)
-    lines = [["method", "mean", "seeds", "selection"]]
-    for row in rows:
-        lines.append([words(row.method), _cell(row, best, latex=latex), str(row.seeds), row.selection])
-    return lines
+    lines = [[words(row.method), _cell(row, best), str(row.seeds), row.selection] for row in rows]
+    return [["method", "mean", "seeds", "selection"], *lines]
 
 
-def _by_size(rows: Sequence[TableRow], *, latex: bool) -> list[list[str]]:
+def _by_size(rows: Sequence[TableRow]) -> list[list[str]]:
     """Sizes down, as printed and then tuned; methods across, the printed number behind ours; how many seeds."""
     cell = {(row.per_class, row.method): row for row in rows}
     names = sorted({row.method for row in rows}, key=rank)
     methods = list(dict.fromkeys(name.removesuffix(TUNED) for name in names))
     tuned = any(row.method.endswith(TUNED) for row in rows)
-    lines = [["a class", *(["settings"] if tuned else []), *map(words, methods), "seeds"]]
+    lines = [["per class", *(["settings"] if tuned else []), *map(words, methods), "seeds"]]
     for size in dict.fromkeys(row.per_class for row in rows):
         best = _best(row for row in rows if row.per_class == size)
         for kind in ("", TUNED):
             line = [cell.get((size, method + kind)) for method in methods]
             if any(line):
                 head = [size_word(size), *([("tuned" if kind else "printed")] if tuned else [])]
-                cells = ["" if row is None else _cell(row, best, latex=latex) for row in line]
+                cells = ["" if row is None else _cell(row, best) for row in line]
                 lines.append([*head, *cells, _span(row.seeds for row in line if row is not None)])
     return lines
 
@@ -193,7 +189,7 @@ def words(method: str) -> str:
 
 
 def size_word(per_class: int | None) -> str:
-    """Training images a class, for people."""
+    """Training images per class, for people."""
     return "all" if per_class is None else str(per_class)
 
 
@@ -204,13 +200,25 @@ def markdown(lines: Sequence[Sequence[str]], first: str = "---") -> str:
     return "\n".join([table[0], rule, *table[1:]])
 
 
-def _cell(row: TableRow, best: float | None, *, latex: bool) -> str:
-    number = "diverged" if row.mean is None else f"{row.mean:.2f}"
-    if row.mean is not None and row.mean == best:
-        number = rf"\textbf{{{number}}}" if latex else f"**{number}**"
-    spread = "" if row.std is None else (rf" $\pm$ {row.std:.2f}" if latex else f" ± {row.std:.2f}")
+def comma_separated(lines: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().rstrip("\n")
+
+
+def _latex(lines: Sequence[Sequence[str]]) -> str:
+    head, *body = (
+        re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", " & ".join(line)).replace("±", r"$\pm$") + r" \\" for line in lines
+    )
+    columns = "r" * len(lines[0])
+    rule = r"\hline"
+    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", rule, head, rule, *body, rule, r"\end{tabular}"])
+
+
+def _cell(row: TableRow, best: float | None) -> str:
     printed = "" if row.paper is None else f" ({row.paper:.2f})"
-    return number + spread + printed
+    return score_words(row.mean, row.std, best=row.mean == best) + printed
 
 
 def format_study(records: Iterable[Record], first: str = "as printed") -> str:
@@ -225,24 +233,18 @@ def format_study(records: Iterable[Record], first: str = "as printed") -> str:
     for record in records:
         by_name[record.method].append(record)
     lines = [["variation", "validation", "test", "gain (validation)", "seeds"]]
-    start: dict[int, float] = {}
+    start: dict[int, Any] = {}
     for name in sorted(by_name, key=lambda name: name != first):
         by_seed = chosen_by_seed(by_name[name])
-        found = _all_or_none([r.score if people else r.more["val_accuracy"] for r in by_seed.values()])
-        validation = dict(zip(by_seed, found, strict=True)) if found else {}
-        start = validation if name == first else start
-        if not validation:
+        validation: dict[int, Any] = {s: r.score if people else r.more["val_accuracy"] for s, r in by_seed.items()}
+        if None in validation.values():
             lines.append([name, "diverged", "diverged", "", str(len(by_seed))])
             continue
-        test = _mean_and_spread([r.accuracy for r in by_seed.values() if r.accuracy is not None])
+        start = validation if name == first else start
         gains = [validation[seed] - start[seed] for seed in validation if seed in start]
         gain = f"{round(statistics.fmean(gains), 2) + 0.0:+.2f}" if gains else ""  # never -0.00
-        lines.append([name, f"{statistics.fmean(found):.2f}", test, gain, str(len(by_seed))])
+        test = score_words(*mean_and_spread(r.accuracy for r in by_seed.values()))
+        lines.append([name, f"{statistics.fmean(validation.values()):.2f}", test, gain, str(len(by_seed))])
     if people:
         lines = [[cell for place, cell in enumerate(line) if place != 2] for line in lines]
     return markdown(lines)
-
-
-def _mean_and_spread(values: list[float]) -> str:
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.2f}{spread}"

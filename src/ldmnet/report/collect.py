@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ldmnet.errors import DataError
-from ldmnet.records.figures import DATA, TITLES
+from ldmnet.palette import title_of
+from ldmnet.records.figures import DATA
 from ldmnet.records.record import Record, read_lines, read_records
+from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.records.snapshots import Snapshots, read_snapshots
-from ldmnet.records.tables import TUNED
-from ldmnet.runs.run import check_beside, read_run
+from ldmnet.runs.run import HISTORY, RECORD, UPDATES, check_beside, read_run
 
 Kind = Literal["paper", "comparison", "training"]
 KINDS = "the folder of a run, or a file of records (*.jsonl)"
-TRACE_FILES = ("history.jsonl", "updates.jsonl")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,122 +29,69 @@ class Run:
     """One run, whatever command made it.
 
     Attributes:
-        kind: what made it.
+        record: its record.
         source: the name of the file or folder that it was read from.
-        method: the method's name, or a study's variation.
-        seed: the seed, which also numbers the split.
-        record: its record as one flat dictionary.
         file_date: the day on which the file was written.
         history: one dictionary per epoch: loss and, where known, penalty, accuracy and validation.
         updates: one dictionary per update of the regulariser, where they were kept.
         snapshots: the features at some epochs, where they were kept.
     """
 
-    kind: Kind
+    record: Record
     source: str
-    method: str
-    seed: int
-    record: dict[str, Any]
     file_date: str
     history: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
     snapshots: Snapshots | None = None
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """The same for one run that is found in two places."""
-        return self.record["table"], self.method, self.record["hash"], self.record["data"], self._folder()
+    def kind(self) -> Kind:
+        """The kind of command that made it."""
+        table = self.record.table
+        return "training" if table == "training" else "comparison" if table == "comparison" else "paper"
 
-    def _folder(self) -> str:
-        """Runs of `train` are told apart by their folders, too."""
-        return self.source if self.kind == "training" else ""
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The same for one run that is found in two places; runs of `train` are told apart by their folders, too."""
+        record = self.record
+        return record.table, record.method, record.hash, record.data, self.source if self.kind == "training" else ""
 
     @property
     def title(self) -> str:
         """The method's name for people."""
-        return title_of(self.method)
-
-    @property
-    def result(self) -> dict[str, Any] | None:
-        """What the run found; None if it is not finished."""
-        return self.record if self.record["finished"] else None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings, some of them nested."""
-        return self.record.get("settings") or {}
+        return title_of(self.record.method)
 
     @property
     def shared_settings(self) -> dict[str, str]:
         """The settings that all runs of one comparison share, as words."""
-        return {name: str(value) for name, value in sorted(self.settings.items()) if name not in ("method", "seed")}
-
-    @property
-    def data(self) -> tuple[object, ...]:
-        """What tells the data from others."""
-        return (self.record["data"],)
+        return {name: str(v) for name, v in sorted(self.record.settings.items()) if name not in ("method", "seed")}
 
     @property
     def data_name(self) -> str:
-        """The data's name for people; its fingerprint where the record has no name."""
-        record = self.record
-        name = record.get("data_name") or self.settings.get("data") or record.get("table")
-        return DATA.get(str(name), str(name)) if name else f"fingerprint {str(record.get('data'))[:12]}"
-
-    @property
-    def data_note(self) -> str:
-        """What is unusual about the data."""
-        return str(self.record.get("data_note") or "")
+        """The data's name for people."""
+        name = str(self.record.more.get("data_name") or self.record.settings.get("data") or self.record.table)
+        return DATA.get(name, name)
 
     @property
     def date(self) -> str:
         """The day of the run, or that of its file where the record does not say."""
-        return str(self.record.get("date") or f"{self.file_date} (date of the file)")
-
-    @property
-    def command(self) -> str:
-        """The command that made the run, where the record has it."""
-        return str(self.record.get("command") or "")
+        return self.record.date or f"{self.file_date} (date of the file)"
 
     @property
     def class_names(self) -> list[str]:
         """The names of the classes, where they are known."""
-        names = self.record.get("class_names") or (self.snapshots.points.class_names if self.snapshots else [])
-        return [str(name) for name in names]
-
-    @property
-    def shape(self) -> list[int]:
-        """The shape of one sample, where it is known."""
-        return list(self.record.get("shape") or [])
-
-    @property
-    def versions(self) -> dict[str, Any]:
-        """The versions of what computed the result."""
-        found = self.record.get("versions")
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """The time by phase."""
-        found = (self.result or {}).get("seconds")
-        return {str(name): float(spent) for name, spent in found.items()} if isinstance(found, dict) else {}
+        return self.record.more.get("class_names") or (self.snapshots.points.class_names if self.snapshots else [])
 
     @property
     def statuses(self) -> list[str]:
         """How the solver's updates ended, each kind once."""
-        return [str(update["status"]) for update in self.updates] or list(self.record.get("solver") or [])
+        return [str(update["status"]) for update in self.updates] or list(self.record.more.get("solver") or [])
 
     @property
     def mass(self) -> str:
         """The form of eq. (19), which decides the solver."""
-        method = self.settings.get("method")
+        method = self.record.settings.get("method")
         return str(method.get("mass", "lumped")) if isinstance(method, dict) else "lumped"
-
-
-def title_of(method: str) -> str:
-    """Return a method's name for people."""
-    plain = method.removesuffix(TUNED)
-    return TITLES.get(method) or TITLES.get(plain, plain) + (", tuned" if plain != method else "")
 
 
 def collect(paths: Iterable[Path]) -> list[Run]:
@@ -157,7 +104,7 @@ def collect(paths: Iterable[Path]) -> list[Run]:
     for path in paths:
         for run in _runs_of(path):
             runs[run.key] = _joined(runs[run.key], run) if run.key in runs else run
-    chosen = [run for run in runs.values() if run.record["chosen"]]
+    chosen = [run for run in runs.values() if run.record.chosen]
     if not chosen:
         raise DataError("none of these runs is in a table: they were only tried, or others have replaced them.")
     return chosen
@@ -180,9 +127,9 @@ def _runs_of(path: Path) -> list[Run]:
         if path.suffix != ".jsonl":
             raise DataError(f"{path} is not a file of records. Name {KINDS}.")
         return _of_records(path)
-    if (path / "run.json").exists():
+    if (path / RECORD).exists():
         return _of_folder(path)
-    files = [file for file in sorted(path.glob("*.jsonl")) if file.name not in TRACE_FILES]
+    files = [file for file in sorted(path.glob("*.jsonl")) if file.name not in (HISTORY, UPDATES)]
     inside = sorted(part for part in path.iterdir() if part.is_dir() and _is_run(part))
     if not files and not inside:
         raise DataError(f"{path} holds no runs. Name {KINDS}.")
@@ -190,7 +137,7 @@ def _runs_of(path: Path) -> list[Run]:
 
 
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("run.json", "records.jsonl"))
+    return any((folder / name).exists() for name in (RECORD, "records.jsonl"))
 
 
 def _of_records(path: Path) -> list[Run]:
@@ -207,25 +154,21 @@ def _of_folder(folder: Path) -> list[Run]:
     record, here = read_run(folder), folder.resolve()
     source = here.name if record.table == "training" else here.parent.name
     shown = record.finished or record.table == "training"
-    return [_run(record, source, folder / "run.json", folder)] if shown else []
+    return [_run(record, source, folder / RECORD, folder)] if shown else []
 
 
 def _run(record: Record, source: str, file: Path, trace: Path) -> Run:
     """Make a run of a record and of what its folder kept."""
-    if (trace / "run.json").exists():
+    if (trace / RECORD).exists():
         check_beside(trace)
-    snapshots = trace / "snapshots.npz"
     return Run(
-        kind="training" if record.table == "training" else "comparison" if record.table == "comparison" else "paper",
-        source=source,
-        method=record.method,
-        seed=record.seed,
-        record=record.to_json(),
+        record,
+        source,
         file_date=datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).date().isoformat(),
-        history=_lines(trace / "history.jsonl", ("epoch", "loss"))
+        history=_lines(trace / HISTORY, ("epoch", "loss"))
         or [{"epoch": i, "loss": loss} for i, loss in enumerate(record.loss_curve)],
-        updates=_lines(trace / "updates.jsonl", ("epoch", "status", "solver_steps", "residual", "dual", "energy")),
-        snapshots=read_snapshots(snapshots) if snapshots.exists() else None,
+        updates=_lines(trace / UPDATES, ("epoch", "status", "solver_steps", "residual", "dual", "energy")),
+        snapshots=read_snapshots(trace / SNAPSHOTS) if (trace / SNAPSHOTS).exists() else None,
     )
 
 

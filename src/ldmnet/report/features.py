@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from ldmnet.errors import missing_extra
+from ldmnet.matching.embeddings import pca
 from ldmnet.palette import CLASS_COLORS
 from ldmnet.records.snapshots import Points, Snapshot
 from ldmnet.report.groups import Group, Series
-from ldmnet.report.plots import SYMBOLS, Figure, Line, Panel, Part, Plot, clip, lines_plot
+from ldmnet.report.plots import SYMBOLS, Figure, Line, Measure, Panel, Part, Plot, clip, lines_plot
 
 SPRITE_COLUMNS = 20
 RANGE = 1000  # coordinates go into the page as whole numbers from -RANGE to RANGE
@@ -25,14 +26,8 @@ GLYPHS = ("●", "■", "◆", "▲", "▼")  # SYMBOLS, in a legend
 BOX = {"range": [-1.08 * RANGE, 1.08 * RANGE], "visible": False, "fixedrange": True}
 
 
-def features(number: int, group: Group, sprites: dict[str, str]) -> Part:
-    """Draw the features by method and epoch, and their spread; methods that followed the same samples side by side.
-
-    Args:
-        number: the group's.
-        group: the runs.
-        sprites: the pictures of all samples by id, which this adds to.
-    """
+def features(number: int, group: Group) -> Part:
+    """Draw the features by method and epoch, and their spread; methods that followed the same samples side by side."""
     part = Part(group.title)
     alike: dict[tuple[Any, ...], list[tuple[Series, list[Snapshot], Points]]] = {}
     for series in group.series:
@@ -43,7 +38,7 @@ def features(number: int, group: Group, sprites: dict[str, str]) -> Part:
     for place, (key, members) in enumerate(alike.items()):
         name, epochs, points = f"{number}-{place}", list(key[1:]), members[0][2]
         taken = [(series, snapshots) for series, snapshots, _ in members]
-        part.plots.append(_features_plot(name, taken, points, epochs, sprites))
+        part.plots.append(_features_plot(name, taken, points, epochs))
         part.plots.extend(_spread_plots(name, taken, epochs))
     without = [series.label for series in group.series if series.traced.snapshots is None]
     if not alike:
@@ -60,13 +55,7 @@ def _points_id(points: Points) -> str:
     return digest.hexdigest()[:12]
 
 
-def _features_plot(
-    name: str,
-    members: list[tuple[Series, list[Snapshot]]],
-    points: Points,
-    epochs: list[int],
-    sprites: dict[str, str],
-) -> Plot:
+def _features_plot(name: str, members: list[tuple[Series, list[Snapshot]]], points: Points, epochs: list[int]) -> Plot:
     labels, classes = points.labels.tolist(), points.class_names
     panels, shares = [], []
     for k, (series, snapshots) in enumerate(members):
@@ -97,11 +86,12 @@ def _features_plot(
     samples: dict[str, Any] = {
         "words": [f"{points.part} sample {n}, class {classes[c]}" for n, c in zip(points.names, labels, strict=True)]
     }
+    sprites = {}
     if points.images is not None:
         rows = -(-len(points.names) // SPRITE_COLUMNS)
         height, width = points.images.shape[1:3]
         key = _points_id(points)
-        sprites.setdefault(key, sprite_png(points.images))
+        sprites[key] = sprite_png(points.images)
         samples["sprite"] = {"id": key, "columns": SPRITE_COLUMNS, "rows": rows, "height": height, "width": width}
     return Plot(
         f"features-{name}",
@@ -116,6 +106,7 @@ def _features_plot(
         legend=[(GLYPHS[_symbol(c)], f"class-{c % len(CLASS_COLORS)}", name) for c, name in enumerate(classes)],
         epochs=epochs,
         samples=samples,
+        sprites=sprites,
     )
 
 
@@ -143,19 +134,13 @@ def project(snapshots: Sequence[Snapshot]) -> tuple[list[NDArray[np.float64]], f
     Returns:
         (n, 2) places, one array per snapshot, and the share of the last one's variance that they show.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # on a busy machine, small matrices on many threads take seconds
-    try:
-        values = [torch.from_numpy(snapshot.values()).double() for snapshot in snapshots]
-        centred = [v - v.mean(0) for v in values]
-        _, sizes, directions = torch.linalg.svd(centred[-1], full_matrices=False)
-        axes = directions[:2].T
-        axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()  # the sign is free: choose it
-        axes = F.pad(axes, (0, 2 - axes.shape[1]))
-        places = [(c @ axes).numpy() for c in centred]
-    finally:
-        torch.set_num_threads(threads)
-    return places, float(sizes[:2].square().sum() / sizes.square().sum().clamp(min=1e-300))
+    values = [torch.from_numpy(snapshot.values()).double() for snapshot in snapshots]
+    show = pca(values[-1], 2)
+    found = [F.pad(flat := show(v), (0, 2 - flat.shape[1])) for v in values]
+    last = found[-1]
+    signs = last.gather(0, last.abs().argmax(0, keepdim=True)).sign()  # the sign is free: choose it
+    share = float(last.square().sum() / (values[-1] - values[-1].mean(0)).square().sum().clamp(min=1e-300))
+    return [((flat - flat.mean(0)) * signs).numpy() for flat in found], share
 
 
 def sprite_png(images: NDArray[np.uint8]) -> str:
@@ -185,25 +170,21 @@ def _spread_plots(name: str, members: list[tuple[Series, list[Snapshot]]], epoch
     shares = [Line(series, epochs, [[within_share(s) for s in snapshots]]) for series, snapshots in members]
     spectra = []
     for series, snapshots in members:
-        last = snapshots[-1]
-        total = float(last.total[0])
-        line: list[float | None] = [100 * float(v) / total if v > 1e-7 * total > 0 else None for v in last.within]
+        total, within = float(snapshots[-1].total[0]), snapshots[-1].within
+        line = [100 * float(v) / total if v > 1e-7 * total > 0 else None for v in within]
         spectra.append(Line(series, list(range(1, len(line) + 1)), [line]))
-    plots = [
-        lines_plot(
-            f"within-{name}", "Share of variance within classes",
-            "How much of the features' spread lies around the means of their classes, the rest being between those "
-            "means; the lower, the tighter the classes.",
-            shares, y="% of the variance", axis="percent", markers=True,
-        )
-    ]  # fmt: skip
-    if any(v is not None for line in spectra for v in line.mean):
-        plots.append(
-            lines_plot(
-                f"spectrum-{name}", f"Spread within classes by direction, at epoch {epochs[-1]}",
-                "The same share split over the directions in which the features spread most around the means of their "
-                "classes, the widest first (the largest eigenvalues of their covariance).",
-                spectra, y="% of the variance", x="direction", axis="log",
-            )
-        )  # fmt: skip
+    y = "% of the variance"
+    share = Measure(
+        "within", "Share of variance within classes",
+        "How much of the features' spread lies around the means of their classes, the rest being between those means; "
+        "the lower, the tighter the classes.", y, "percent",
+    )  # fmt: skip
+    spectrum = Measure(
+        "spectrum", f"Spread within classes by direction, at epoch {epochs[-1]}",
+        "The same share split over the directions in which the features spread most around the means of their classes, "
+        "the widest first (the largest eigenvalues of their covariance).", y, "log",
+    )  # fmt: skip
+    plots = [lines_plot(f"within-{name}", share, shares, markers=True)]
+    if any(line.any for line in spectra):
+        plots.append(lines_plot(f"spectrum-{name}", spectrum, spectra, x="direction"))
     return plots

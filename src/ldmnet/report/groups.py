@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ldmnet.palette import METHOD_COLORS, OTHER_COLORS
-from ldmnet.records.tables import TUNED, rank
+from ldmnet.palette import METHOD_COLORS, OTHER_COLORS, TUNED
+from ldmnet.records.tables import rank
 from ldmnet.report.collect import Kind, Run
 
 
@@ -55,24 +55,27 @@ class Group:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """What a reader wants to know first: the data, its size, when and how it was made."""
-        results = [run.result or {} for run in self.runs]
+        records = [run.record for run in self.runs]
         sizes = [
-            f"{span(result[key] for result in results if result.get(key))} {word}"
-            for key, word in (("n_train", "training samples"), ("n_test", "test samples"))
-            if any(result.get(key) for result in results)
+            f"{span(filter(None, found))} {word}"
+            for found, word in (
+                ([record.n_train for record in records], "training samples"),
+                ([record.n_test for record in records], "test samples"),
+            )
+            if any(found)
         ]
         classes = next((run.class_names for run in self.runs if run.class_names), [])
-        shape = next((run.shape for run in self.runs if run.shape), [])
+        shape: list[int] = next((record.more["shape"] for record in records if record.more.get("shape")), [])
         if classes:
             sizes.append(f"{len(classes)} classes")
         if shape:
             sizes.append(f"{' x '.join(map(str, shape))} numbers per sample")
         facts = {
             "Data": _listed(run.data_name for run in self.runs),
-            "Note": _listed(run.data_note for run in self.runs),
+            "Note": _listed(record.data_note for record in records),
             "Sizes": ", ".join(sizes),
             "Date": _listed(sorted(run.date for run in self.runs)),
-            "Command": _listed((run.command for run in self.runs), " ; ") or "not in these records",
+            "Command": _listed((record.command for record in records), " ; ") or "not in these records",
         }
         return [(name, words) for name, words in facts.items() if words]
 
@@ -117,10 +120,10 @@ def _difference(groups: list[Group], group: Group) -> str:
 def group_key(run: Run) -> tuple[Any, ...]:
     """What runs have in common that may stand side by side."""
     if run.kind == "paper":
-        return run.kind, run.source, run.record["table"], run.record["per_class"]
+        return run.kind, run.source, run.record.table, run.record.per_class
     if run.kind == "training":
-        return run.kind, run.data[0]
-    return run.kind, run.source, *run.data, *run.shared_settings.items()
+        return run.kind, run.record.data
+    return run.kind, run.source, run.record.data, *run.shared_settings.items()
 
 
 def _group(runs: list[Run]) -> Group:
@@ -132,8 +135,8 @@ def _group(runs: list[Run]) -> Group:
     elif first.kind == "comparison":
         title, series = f"Comparison {first.source}", list(_by_method(runs))
     else:
-        size = first.record["per_class"]
-        title = str(first.record["table"]) + ("" if size is None else f", {size} images per class")
+        size = first.record.per_class
+        title = first.record.table + ("" if size is None else f", {size} images per class")
         series = list(_by_method(runs))
     return Group(title, first.kind, list(_colored(series)))
 
@@ -141,9 +144,9 @@ def _group(runs: list[Run]) -> Group:
 def _by_method(runs: list[Run]) -> Iterator[Series]:
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.method, []).append(run)
+        found.setdefault(run.record.method, []).append(run)
     for method in sorted(found, key=lambda name: rank(name)[0]):
-        yield Series(found[method][0].title, list({run.seed: run for run in found[method]}.values()))
+        yield Series(found[method][0].title, list({run.record.seed: run for run in found[method]}.values()))
 
 
 def _colored(series: list[Series]) -> Iterator[Series]:
@@ -151,7 +154,7 @@ def _colored(series: list[Series]) -> Iterator[Series]:
     others: list[str] = []
     seen: dict[str, int] = {}
     for one in series:
-        method = one.runs[0].method.removesuffix(TUNED)
+        method = one.runs[0].record.method.removesuffix(TUNED)
         if method not in METHOD_COLORS:
             others = list(dict.fromkeys([*others, method]))
             method = f"other-{others.index(method) % len(OTHER_COLORS)}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,8 @@ def render(runs: Sequence[Run]) -> str:
     files = resources.files("ldmnet.report")
     plotly, script = _plotly(), (files / "page.js").read_text(encoding="utf-8")
     groups = groups_of(runs)
-    sections, data = _sections(groups)
+    parts, data = _sections(groups)
+    health, alarm = verdict(groups)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
     titles = [group.title for group in groups]
@@ -71,7 +70,9 @@ def render(runs: Sequence[Run]) -> str:
         groups=groups,
         results=results(runs),
         terms=terms(runs),
-        sections=sections,
+        parts_of=parts,
+        health=health,
+        alarm=alarm,
         settings=[(group.title, settings(group)) for group in groups],
         data=htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
         style=Markup(_colors() + (files / "style.css").read_text(encoding="utf-8")),
@@ -81,77 +82,34 @@ def render(runs: Sequence[Run]) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Section:
-    """A part of the page with an id, a title, a sentence on what it shows, and what each group has to show."""
-
-    name: str
-    title: str
-    words: str
-    parts: list[Part]
-    folded: bool = False
-    summary: str = ""  # what is seen of a folded one
-    alarm: bool = False  # open it at once
-
-
-def _sections(groups: Sequence[Group]) -> tuple[list[Section], dict[str, Any]]:
-    """The sections with plots, and the page's data."""
-    sprites: dict[str, str] = {}
-    shown, size = [], 0
+def _sections(groups: Sequence[Group]) -> tuple[dict[str, list[Part]], dict[str, Any]]:
+    """The sections with plots, by name and group, and the page's data."""
+    shown: list[Part] = []
     for number, group in enumerate(groups):
-        before = sum(map(len, sprites.values()))
-        if size > FEATURE_BYTES:
+        if sum(_weight(plot) for part in shown for plot in part.plots) > FEATURE_BYTES:
             note = "Left out, since the page would become too large: name fewer runs to see these."
-            part = Part(group.title, notes=[note])
+            shown.append(Part(group.title, notes=[note]))
         else:
-            part = features(number, group, sprites)
-        size += sum(map(len, sprites.values())) - before + sum(_weight(plot) for plot in part.plots)
-        shown.append(part)
-    health, alarm = verdict(groups)
-    sections = [
-        Section(
-            "classes",
-            "Classes",
-            "Which classes each method gets right, and which it takes for one another.",
-            [classes(number, group) for number, group in enumerate(groups)],
-        ),
-        Section(
-            "curves",
-            "Learning curves",
-            "What each method met while it trained. An epoch is one pass over the training samples. Click a name to "
-            "hide its line.",
-            [curves(number, group) for number, group in enumerate(groups)],
-        ),
-        Section(
-            "features",
-            "Features",
-            "Features are the numbers that the network's last layer but one makes of a sample, and that LDMNet shapes.",
-            shown,
-        ),
-        Section(
-            "solver",
-            "The solver's health",
-            "Every second epoch, an update solves one linear system per class for the features' new targets; this is "
-            "how that went.",
-            [solver(number, group) for number, group in enumerate(groups)],
-            folded=True,
-            summary=health,
-            alarm=alarm,
-        ),
-    ]
-    plots = [plot for section in sections for part in section.parts for plot in part.plots]
-    return sections, {
+            shown.append(features(number, group))
+    parts = {
+        "classes": [classes(number, group) for number, group in enumerate(groups)],
+        "curves": [curves(number, group) for number, group in enumerate(groups)],
+        "features": shown,
+        "solver": [solver(number, group) for number, group in enumerate(groups)],
+    }
+    plots = [plot for found in parts.values() for part in found for plot in part.plots]
+    return parts, {
         "figures": {panel.name: escaped(panel.figure) for plot in plots for panel in plot.panels},
         "template": TEMPLATE,
         "samples": {plot.name: plot.samples for plot in plots if plot.samples},
-        "sprites": sprites,
+        "sprites": {name: sheet for plot in plots for name, sheet in plot.sprites.items()},
     }
 
 
 def _weight(plot: Plot) -> int:
     """About how many bytes a plot of features takes in the page."""
     frames = [frame for panel in plot.panels for frame in panel.figure.get("frames", [])]
-    return sum(25 * len(frame["x"]) for frame in frames)
+    return sum(25 * len(frame["x"]) for frame in frames) + sum(map(len, plot.sprites.values()))
 
 
 def _colors() -> str:
@@ -167,11 +125,11 @@ def _colors() -> str:
 
 def _plotly() -> str:
     """plotly.js, from the package that is installed."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise missing_extra("plotly", "report")
-    path = Path(spec.origin).parent / "package_data" / "plotly.min.js"
-    return path.read_text(encoding="utf-8").replace("</script", "<\\/script")
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise missing_extra("plotly", "report") from error
+    return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
 def _hash(script: str) -> str:

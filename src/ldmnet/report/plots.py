@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import html
 import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from ldmnet.report.groups import Series
 from ldmnet.report.tables import Table, plain
@@ -72,6 +73,7 @@ class Plot:
         legend: symbol, colour and name, where plotly draws none.
         epochs: those of the features.
         samples: what the page says about each sample, and where its picture is.
+        sprites: sheets of the samples' pictures, by id.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Plot:
     legend: list[tuple[str, str, str]] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     samples: dict[str, Any] = field(default_factory=dict)
+    sprites: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,19 +99,53 @@ class Part:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, eq=False)
-class Line:
-    """One method's line: its values at each x, over one or more runs."""
+class Measure(NamedTuple):
+    """What a plot of lines shows: its name in the logs, a title, a sentence, the vertical axis and what that spans."""
 
-    series: Series
-    x: list[int]
-    runs: list[list[float | None]]
+    name: str
+    title: str
+    words: str
+    y: str
+    axis: Axis = "zero"
+
+
+class Line:
+    """One method's line: its values at each x, over one or more runs; a value that cannot be shown is masked."""
+
+    def __init__(self, series: Series, x: list[int], runs: Sequence[Sequence[float | None]]) -> None:
+        self.series, self.x = series, x
+        self._runs = np.ma.masked_invalid(np.array(runs, float).reshape(len(runs), len(x)))
+
+    @classmethod
+    def over(
+        cls, series: Series, logs: Sequence[Sequence[Mapping[str, Any]]], measure: Measure, shift: int = 0
+    ) -> Line:
+        """Take a number from each run's log, at the log's epochs plus `shift`; runs without it are left out."""
+        found = [[_number(entry.get(measure.name), measure.axis) for entry in log] for log in logs]
+        found = [values for values in found if any(v is not None for v in values)]
+        longest = max(logs, key=len, default=[])
+        x = [int(entry["epoch"]) + shift for entry in longest] if found else []
+        return cls(series, x, [values + [None] * (len(x) - len(values)) for values in found])
+
+    @property
+    def any(self) -> bool:
+        """Whether there is something to draw."""
+        return bool(self._runs.count())
+
+    @property
+    def runs(self) -> int:
+        """How many."""
+        return len(self._runs)
+
+    @property
+    def values(self) -> list[float]:
+        """All that can be shown."""
+        return [float(v) for v in self._runs.compressed()]
 
     @property
     def mean(self) -> list[float | None]:
         """Over the runs that have a number there."""
-        columns = [[v for v in values if v is not None] for values in zip(*self.runs, strict=True)]
-        return [statistics.fmean(there) if there else None for there in columns]
+        return _listed(self._runs.mean(0))
 
     def traces(self, *, markers: bool) -> list[Figure]:
         """For plotly; with more than one run, a band of their range too."""
@@ -117,62 +154,68 @@ class Line:
         look: Figure = {"x": self.x, "mode": "lines"}
         line = {"color": series.color, "dash": DASHES[(place + series.repeat) % 5], "width": 2 + (place == 4)}
         traces: list[Figure] = []
-        if len(self.runs) > 1:
-            columns = [[v for v in values if v is not None] for values in zip(*self.runs, strict=True)]
+        if self.runs > 1:
             look["legendgroup"] = series.label  # a click hides the band too
             band = {**look, "hoverinfo": "skip", "showlegend": False, "line": {"width": 0}}
-            traces.append({**band, "y": short([min(values, default=None) for values in columns])})
-            high = short([max(values, default=None) for values in columns])
-            traces.append({**band, "y": high, "fill": "tonexty", "fillcolor": series.color})
-        look |= {"name": clip(series.label), "y": short(self.mean), "line": line, "hovertemplate": "%{y:.4~g}"}
+            traces.append({**band, "y": _short(self._runs.min(0))})
+            traces.append({**band, "y": _short(self._runs.max(0)), "fill": "tonexty", "fillcolor": series.color})
+        look |= {
+            "name": clip(series.label), "y": _short(self._runs.mean(0)), "line": line, "hovertemplate": "%{y:.4~g}",
+        }  # fmt: skip
         if markers:
             symbol = SYMBOLS[place] + ("-open" if series.repeat else "")
             look |= {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 7, "color": series.color}}
         return [*traces, look]
 
 
+def _number(value: object, axis: Axis) -> float | None:
+    """A number of a log; what a logarithmic axis cannot show is none, and a share is told in percent."""
+    if not isinstance(value, int | float) or (axis == "log" and not value > 0):
+        return None
+    return 100.0 * value if axis == "accuracy" else float(value)
+
+
+def _listed(values: Any) -> list[float | None]:
+    return [None if v is np.ma.masked else float(v) for v in values]
+
+
+def _short(values: Any) -> list[float | None]:
+    """Four significant digits: enough for a plot."""
+    return [None if v is None else float(f"{v:.4g}") for v in _listed(values)]
+
+
 def lines_plot(
-    name: str,
-    title: str,
-    words: str,
-    lines: Sequence[Line],
-    *,
-    y: str,
-    x: str = "epoch",
-    axis: Axis = "zero",
-    samples: int = 0,
-    markers: bool = False,
+    name: str, measure: Measure, lines: Sequence[Line], *, x: str = "epoch", samples: int = 0, markers: bool = False
 ) -> Plot:
     """Draw lines with their last values (or first, where x is not time) in words, and a table of some of them.
 
     Args:
         name: the plot's id.
-        title: what it shows.
-        words: a sentence that explains it.
+        measure: what it shows.
         lines: one per method.
-        y: the vertical axis.
         x: the horizontal axis.
-        axis: what the vertical axis spans.
         samples: how many samples an accuracy is about.
         markers: mark every value.
     """
-    drawn = lines[:MOST_LINES]
-    end = _last if x == "epoch" else _first
-    ends = [f"{line.series.label} {number_words(end(line.mean))}" for line in drawn]
-    summary = f"At the {'last' if x == 'epoch' else 'first'} {x}: {', '.join(ends)}."
-    if (seeds := max(len(line.runs) for line in drawn)) > 1:
+    drawn, last = lines[:MOST_LINES], x == "epoch"
+    ends = [
+        f"{line.series.label} {number_words(next((v for v in line.mean[:: -1 if last else 1] if v is not None), None))}"
+        for line in drawn
+    ]
+    summary = f"At the {'last' if last else 'first'} {x}: {', '.join(ends)}."
+    if (seeds := max(line.runs for line in drawn)) > 1:
         summary += f" Lines are means of up to {seeds} runs, bands their range."
     if len(lines) > len(drawn):
         summary += f" The first {len(drawn)} of {len(lines)} are drawn."
-    values = [v for line in drawn for run in line.runs for v in run if v is not None]
+    values = [v for line in drawn for v in line.values]
     layout = {
         "hovermode": "x unified",
         "showlegend": True,
         "xaxis": {"title": {"text": x}},
-        "yaxis": {"title": {"text": y}, **axis_of(axis, values, _late(drawn), samples)},
+        "yaxis": {"title": {"text": measure.y}, **axis_of(measure.axis, values, _late(drawn), samples)},
     }
     figure = {"data": [trace for line in drawn for trace in line.traces(markers=markers)], "layout": layout}
-    return Plot(name, title, words, [Panel(name, "", figure)], summary, _numbers(title, x, drawn))
+    return Plot(name, measure.title, measure.words, [Panel(name, "", figure)], summary, _numbers(measure, x, drawn))
 
 
 def _late(lines: Sequence[Line]) -> list[float]:
@@ -202,21 +245,13 @@ def axis_of(kind: Axis, values: Sequence[float], late: Sequence[float], samples:
     return {"rangemode": "tozero"}
 
 
-def _numbers(title: str, x: str, lines: Sequence[Line]) -> Table:
+def _numbers(measure: Measure, x: str, lines: Sequence[Line]) -> Table:
     at = sorted({place for line in lines for place in line.x})
     if len(at) > TABLE_ROWS:
         at = [at[round(i * (len(at) - 1) / (TABLE_ROWS - 1))] for i in range(TABLE_ROWS)]
     found = [dict(zip(line.x, line.mean, strict=True)) for line in lines]
     rows = [[str(place), *(number_words(values.get(place)) for values in found)] for place in at]
-    return plain(title, [x, *(line.series.label for line in lines)], rows)
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((v for v in values if v is not None), None)
-
-
-def _last(values: Sequence[float | None]) -> float | None:
-    return _first(reversed(values))
+    return plain(measure.title, [x, *(line.series.label for line in lines)], rows)
 
 
 def escaped(value: Any, key: str = "") -> Any:
@@ -231,24 +266,6 @@ def escaped(value: Any, key: str = "") -> Any:
 def clip(text: str, most: int = 40) -> str:
     """Shorten a name that would not leave room for its plot."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def finite(value: object, scale: float = 1.0) -> float | None:
-    """Return a finite number, scaled, or None."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return scale * float(value)
-    return None
-
-
-def positive(value: object) -> float | None:
-    """Return a number that a logarithmic axis can show, or None."""
-    number = finite(value)
-    return None if number is None or number <= 0 else number
-
-
-def short(values: Iterable[float | None]) -> list[float | None]:
-    """Round to four significant digits: enough for a plot."""
-    return [None if v is None or not math.isfinite(v) else float(f"{v:.4g}") for v in values]
 
 
 def number_words(value: float | None) -> str:

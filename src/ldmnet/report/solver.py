@@ -9,18 +9,18 @@ from typing import Any
 from ldmnet.pim.chebyshev import COUPLING_FROM
 from ldmnet.report.collect import Run
 from ldmnet.report.groups import Group, Series
-from ldmnet.report.plots import Axis, Line, Part, finite, lines_plot, positive
+from ldmnet.report.plots import Line, Measure, Part, lines_plot
 from ldmnet.report.tables import plain
 
-PLOTS: tuple[tuple[str, str, str, str, Axis], ...] = (
-    ("solver_steps", "Products with the matrix", "How many steps the iterative solver took; a direct solve takes none.",
-     "products", "zero"),
-    ("residual", "Largest relative residual", "How far the linear system is from being solved exactly; 1e-5 or less "
-     "is the aim.", "residual", "log"),
-    ("dual", "Norm of the dual variable Z", "Z sums up what earlier updates could not yet pull; it settles as features "
-     "and targets agree.", "|Z|", "zero"),
-    ("energy", "Dirichlet energy, after an update over before", "How rough the features are over the graph after an "
-     "update, as a share of before; below 1, the update smooths them.", "ratio", "zero"),
+MEASURES = (
+    Measure("solver_steps", "Products with the matrix", "How many steps the iterative solver took; a direct solve "
+            "takes none.", "products"),
+    Measure("residual", "Largest relative residual", "How far the linear system is from being solved exactly; 1e-5 or "
+            "less is the aim.", "residual", "log"),
+    Measure("dual", "Norm of the dual variable Z", "Z sums up what earlier updates could not yet pull; it settles as "
+            "features and targets agree.", "|Z|"),
+    Measure("energy", "Dirichlet energy, after an update over before", "How rough the features are over the graph "
+            "after an update, as a share of before; below 1, the update smooths them.", "ratio"),
 )  # fmt: skip
 
 
@@ -52,18 +52,10 @@ def solver(number: int, group: Group) -> Part:
         )
     head = ["method", "solver", "updates", "how they ended", "most products", "largest residual"]
     part.tables.append(plain("How the updates went", head, rows))
-    for name, title, words, y, axis in PLOTS:
-        lines = [
-            Line(
-                series,
-                [int(update["epoch"]) for update in run.updates],
-                [[positive(update[name]) if axis == "log" else finite(update[name]) for update in run.updates]],
-            )
-            for series, run in logged
-        ]
-        lines = [line for line in lines if any(v is not None for v in line.mean)]
-        if any(v for line in lines for v in line.mean):
-            part.plots.append(lines_plot(f"{name}-{number}", title, words, lines, y=y, axis=axis))
+    for measure in MEASURES:
+        lines = [Line.over(series, [run.updates], measure) for series, run in logged]
+        if any(v for line in lines for v in line.values):
+            part.plots.append(lines_plot(f"{measure.name}-{number}", measure, [line for line in lines if line.any]))
     return part
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ldmnet.palette import TUNED, title_of
 from ldmnet.paper.presets import SETUP, paper_table
-from ldmnet.records.comparison import accuracy_words, compared_rows
-from ldmnet.records.record import Record
-from ldmnet.records.tables import TUNED, TableRow, table_rows
-from ldmnet.report.collect import Run, title_of
+from ldmnet.records.comparison import compared_rows
+from ldmnet.records.tables import TableRow, score_words, table_rows
+from ldmnet.report.collect import Run
 from ldmnet.report.groups import Group, group_key, groups_of
 
 MINUS = "\N{MINUS SIGN}"
@@ -75,22 +75,21 @@ def results(runs: Sequence[Run]) -> list[Table]:
 
 def _table_key(run: Run) -> tuple[Any, ...]:
     if run.kind == "paper":
-        return run.kind, run.source, str(run.record["table"])
+        return run.kind, run.source, run.record.table
     return group_key(run) if run.kind == "comparison" else (run.kind,)
 
 
 def _paper(runs: list[Run]) -> Table:
     """Methods down, by training size: ours, the printed number, the difference."""
-    first = runs[0].record
-    name, rows = str(first["table"]), table_rows(_records(runs), str(first["table"]))
+    name = runs[0].record.table
+    rows = table_rows([run.record for run in runs], name)
     printed = any(row.paper is not None for row in rows)
     bodies = []
     for size in dict.fromkeys(row.per_class for row in rows):
         members = [row for row in rows if row.per_class == size]
-        best = max((row.mean for row in members if row.mean is not None), default=None)
         title = "" if size is None else f"{size} training images per class"
         numbers = [_paper_row(row, printed) for row in members]
-        bodies.append(Body(title, numbers, next((i for i, row in enumerate(members) if row.mean == best), None)))
+        bodies.append(Body(title, numbers, _best([row.mean for row in members])))
     tests = " or ".join(f"{n:,}" for n in sorted({row.n_test for row in rows}))
     words = f"From {runs[0].source}: accuracy in percent on {tests} test samples"
     words += ", mean ± standard deviation over the seeds." if any(row.std is not None for row in rows) else "."
@@ -102,30 +101,24 @@ def _paper(runs: list[Run]) -> Table:
     return Table(f"Accuracy on {name}, %", head, bodies, words)
 
 
-def _records(runs: Iterable[Run]) -> list[Record]:
-    return [Record.from_json(run.record, run.source) for run in runs]
+def _best(means: list[float | None]) -> int | None:
+    """The place of the first highest number."""
+    known = [mean for mean in means if mean is not None]
+    return means.index(max(known)) if known else None
 
 
 def _paper_row(row: TableRow, printed: bool) -> list[str]:
-    here = "diverged" if row.mean is None else f"{row.mean:.2f}" + ("" if row.std is None else f" ± {row.std:.2f}")
     paper = ["" if row.paper is None else f"{row.paper:.2f}"]
     paper.append("" if row.paper is None or row.mean is None else f"{row.mean - row.paper:+.2f}".replace("-", MINUS))
-    return [title_of(row.method), here, *(paper if printed else []), str(row.seeds)]
+    return [title_of(row.method), score_words(row.mean, row.std), *(paper if printed else []), str(row.seeds)]
 
 
 def _comparison(runs: list[Run], title: str) -> Table:
-    rows = compared_rows(_records(runs))
-    best = max((i for i, row in enumerate(rows) if row.mean is not None), key=lambda i: rows[i].mean or 0, default=None)
-    cells = [
-        [
-            title_of(row.method) + (" *" if row.ended_badly else ""),
-            accuracy_words(row),
-            "" if row.gain is None else f"{row.gain:+.2f}".replace("-", MINUS),
-            "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
-            str(row.splits),
-        ]
-        for row in rows
-    ]
+    rows, cells = compared_rows([run.record for run in runs]), []
+    for row in rows:
+        accuracy, splits, gain, p = row.words
+        name = title_of(row.method) + (" *" if row.ended_badly else "")
+        cells.append([name, accuracy, gain.replace("-", MINUS), p, splits])
     words = (
         "Accuracy: the share of the part held out that a method gets right, mean ± standard deviation over the splits. "
         "p: how often chance alone would make a difference from LDMNet at least as large (a paired test over the "
@@ -134,36 +127,31 @@ def _comparison(runs: list[Run], title: str) -> Table:
     if any(row.ended_badly for row in rows):
         words += " Rows with * ended badly on one split or more: training itself failed there."
     head = ["method", "accuracy", "LDMNet is better by", "p", "splits"]
-    return Table(f"{title}, %", head, [Body("", cells, best)], words)
+    return Table(f"{title}, %", head, [Body("", cells, _best([row.mean for row in rows]))], words)
 
 
 def _training(runs: list[Run]) -> Table:
     rows = []
     for run in runs:
-        record = run.record
-        if not record["finished"] or record["diverged"]:
-            ended = "diverged" if record["finished"] else "not finished"
-            rows.append([run.source, run.title, ended, "", ""])
-            continue
-        accuracy = record["accuracy"]
-        rows.append(
-            [
-                run.source,
-                run.title,
-                "none held out" if accuracy is None else f"{accuracy:.2f}",
-                "" if record.get("train_loss") is None else f"{record['train_loss']:.4g}",
-                str(record["n_train"]),
-            ]
-        )
+        record, found = run.record, ["", ""]
+        if not record.finished:
+            accuracy = "not finished"
+        elif record.diverged:
+            accuracy = "diverged"
+        else:
+            accuracy = "none held out" if record.accuracy is None else f"{record.accuracy:.2f}"
+            loss = record.more.get("train_loss")
+            found = ["" if loss is None else f"{loss:.4g}", str(record.n_train)]
+        rows.append([run.source, run.title, accuracy, *found])
     head = ["run", "method", "test accuracy, %", "training loss", "training samples"]
     return plain("Runs on your own data", head, rows, note="The paper has no numbers for this data.")
 
 
 def terms(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Explain the methods that were run, one sentence each."""
-    there = {run.method.removesuffix(TUNED) for run in runs}
+    there = {run.record.method.removesuffix(TUNED) for run in runs}
     words = [(title_of(method), sentence) for method, sentence in METHOD_WORDS.items() if method in there]
-    if any(run.method.endswith(TUNED) for run in runs):
+    if any(run.record.method.endswith(TUNED) for run in runs):
         words.append(("tuned", "With settings that were chosen on validation data, not those that the paper prints."))
     return words
 
@@ -173,7 +161,7 @@ def terms(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 def settings(group: Group) -> list[Table]:
     """What all runs of a group share, what differs by method, and the versions."""
-    flat = {series.label: [_flat(run.settings) for run in series.runs] for series in group.series}
+    flat = {series.label: [_flat(run.record.settings) for run in series.runs] for series in group.series}
     names = list(dict.fromkeys(name for found in flat.values() for run in found for name in run))
     shared, varied = [], []
     for name in names:
@@ -191,7 +179,7 @@ def settings(group: Group) -> list[Table]:
     spent = [[series.label, *_seconds(series.runs)] for series in group.series]
     if any(row[1] for row in spent):
         tables.append(plain("Time per run, in seconds", ["method", "in all", "by phase"], spent))
-    known = [run.versions for run in group.runs if run.versions]
+    known = [run.record.versions for run in group.runs if run.record.versions]
     names = list(dict.fromkeys(name for v in known for name in v))
     if names:
         rows = [[name, _values(v.get(name) for v in known)] for name in names]
@@ -217,7 +205,7 @@ def _values(values: Iterable[object]) -> str:
 
 def _seconds(runs: list[Run]) -> list[str]:
     """The mean time of a method's runs, in all and by phase."""
-    known = [run.seconds for run in runs if run.seconds]
+    known = [run.record.seconds for run in runs if run.record.seconds]
     if not known:
         return ["", ""]
     phases = {name: sum(spent.get(name, 0) for spent in known) / len(known) for name in known[0]}

@@ -19,14 +19,13 @@ from rich.console import Console
 from ldmnet.errors import DivergenceError
 from ldmnet.fingerprints import file_hash, settings_hash
 from ldmnet.matching.casia import read_casia
-from ldmnet.matching.embeddings import EmbeddingSettings, learn
-from ldmnet.matching.figures import scatter_points
+from ldmnet.matching.embeddings import EmbeddingSettings, learn, plane
 from ldmnet.matching.identify import identify
 from ldmnet.matching.protocols import TRAIN_SHARE, Fold, given_split, open_set, thinned, validation_fold
 from ldmnet.matching.sources import load_match_table, read_match_npz
 from ldmnet.matching.table import MatchTable
 from ldmnet.records.record import Record
-from ldmnet.runs.run import Measured, Run, Watch, why_diverged
+from ldmnet.runs.run import Measured, Run, Watch
 from ldmnet.runs.sweep import Places, sweep_runs
 from ldmnet.training.settings import Precision
 
@@ -145,12 +144,17 @@ class MatchSettings:
             "left_out": result.left_out,
             "loss_curve": [float(f"{loss:.4g}") for loss in learned.loss_curve],
             "seconds": {phase: round(spent, 2) for phase, spent in learned.seconds.items()},
-            "diverged": why_diverged(learned.diverged),
+            "diverged": learned.diverged,
         }
         if self.part == "test" and self.split == (1 if self.data == "casia" else 0):  # the first of all
             people = torch.unique(identity[fold.gallery])[:5]
-            rows = torch.isin(identity, people).nonzero().flatten()
-            found["figure2"] = scatter_points(learned.embed(x[rows]), identity[rows], table.modality[rows])
+            rows = torch.isin(identity, people)
+            found["figure2"] = {
+                **{name: [float(f"{v:.4g}") for v in column] for name, column in
+                   zip("xy", plane(learned.embed(x[rows])).T.tolist(), strict=True)},
+                "person": torch.searchsorted(people, identity[rows]).tolist(),
+                "modality": table.modality[rows].tolist(),
+            }  # fmt: skip
         return Measured(found)
 
 

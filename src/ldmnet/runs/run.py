@@ -233,7 +233,7 @@ def execute(
         try:
             measured = run.settings.measure(data, watch)
         except DivergenceError as error:
-            record = run.record(described, diverged=why_diverged(error))
+            record = run.record(described, diverged=error.why)
         else:
             record = run.record(described, **measured.fields, **(measured.with_model if keep_weights else {}))
             if keep_weights and measured.model is not None:
@@ -241,11 +241,6 @@ def execute(
         write_record(folder, record)
         watch.checkpoint.unlink(missing_ok=True)
         return record
-
-
-def why_diverged(error: DivergenceError | str) -> str:
-    """An error's words, without those on a checkpoint that will be gone."""
-    return str(error).split(" The last good checkpoint")[0]
 
 
 def write_record(folder: Path, record: Record) -> None:

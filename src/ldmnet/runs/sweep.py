@@ -250,7 +250,7 @@ def _work(run: AnyRun, *, places: Places, kept: Kept, load: Callable[..., Any]) 
 
 
 def _line(record: Record, done: int, total: int) -> str:
-    size = "" if record.per_class is None else f" {record.per_class} a class"
+    size = "" if record.per_class is None else f" {record.per_class} per class"
     where = f"{done}/{total}  {record.table}{size}, {record.method}, seed {record.seed}"
     if record.diverged:
         return f"{where}: {record.diverged}"

@@ -27,9 +27,8 @@ def divergence(run: Run) -> DivergenceError:
         )
     else:
         words += f" Lower the learning rate: it is {run.descent.lr:g}."
-    if run.checkpoint is not None and run.checkpoint.exists():
-        words += f" The last good checkpoint is {run.checkpoint}."
-    return DivergenceError(words)
+    there = run.checkpoint is not None and run.checkpoint.exists()
+    return DivergenceError(words, run.checkpoint if there else None)
 
 
 def tell_bad_end(logits: Tensor, labels: Tensor, loss: float) -> None:
