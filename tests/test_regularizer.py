@@ -724,23 +724,3 @@ def test_a_warning_names_the_line_that_called_step():
     with pytest.warns(NumericalWarning, match="saw some samples") as told:
         regularizer.step(cloud(40, 5))
     assert told[0].filename == __file__
-
-
-def test_the_lists_of_an_approximate_search_are_taken_from_a_state(monkeypatch):
-    monkeypatch.setattr("ldmnet.graph.neighbors.AUTO_FROM", 300)
-    options = {"mu": 0.1, "lambda_tilde": 0.5, "neighbors": "auto"}
-    first, second = (ManifoldRegularizer(groups=torch.zeros(400), **options) for _ in range(2))
-    for seed in range(2):
-        first.step(cloud(400, 6, seed, torch.float32))
-    state = first.state_dict()
-    second.load_state_dict(state)
-    (kept,), (taken,) = (found["search"].values() for found in (state, second.state_dict()))
-    assert kept.keys() == taken.keys()
-    assert kept
-    for name, value in kept.items():
-        same = torch.equal(value, taken[name]) if isinstance(value, torch.Tensor) else value == taken[name]
-        assert same, name
-    f = cloud(400, 6, 2, torch.float32)
-    first.step(f)
-    second.step(f)
-    assert torch.equal(first.target, second.target)
