@@ -1,7 +1,7 @@
 """Write the tables of README and docs anew from the records in results/.
 
 A table stands between two marks: <!-- table: mnist --> (or leads: mnist, study: mnist, parts: all,
-defaults: grid, summary: all) and <!-- end -->.
+defaults: grid, summary: all, printed: all) and <!-- end -->.
 
     python scripts/refresh_tables.py            rewrite
     python scripts/refresh_tables.py --check    exit 1 if anything would change
@@ -9,6 +9,7 @@ defaults: grid, summary: all) and <!-- end -->.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -21,7 +22,9 @@ from ldmnet.records.leads import format_leads, format_parts, parts_of
 from ldmnet.records.tables import format_study, markdown, records_in
 
 ROOT = Path(__file__).parents[1]
-MARKED = re.compile(r"(<!-- (table|leads|study|parts|defaults|summary): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(
+    r"(<!-- (table|leads|study|parts|defaults|summary|printed): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 METHODS = ("none", "weight decay", "dropout", "control", "ldmnet")
 SUMMARY = (  # the README's table: data, its table, images per class, settings
     ("MNIST", "mnist", "50", "printed"),
@@ -54,6 +57,26 @@ def summary(records: list[Record]) -> str:
     return markdown(lines)
 
 
+def printed(records: list[Record]) -> str:
+    """Every printed number beside ours: passed or missed by more than twice the standard error, or met."""
+    lines = [["data", "per class", "method", "settings", "printed", "ours", "difference", "seeds", "test images", ""]]
+    for data, name in (("MNIST", "mnist"), ("SVHN", "svhn"), ("CIFAR-10", "cifar10")):
+        for row in table_rows(records, name):
+            if row.paper is None or row.mean is None:
+                continue
+            share = row.mean / 100
+            error = (
+                100 * math.sqrt(share * (1 - share) / row.n_test) if row.std is None else row.std / math.sqrt(row.seeds)
+            )
+            apart = row.mean - row.paper
+            verdict = "met" if abs(apart) <= 2 * error else "passed" if apart > 0 else "missed"
+            method, tuned = row.method.removesuffix("_tuned"), row.method.endswith("_tuned")
+            numbers = [f"{row.paper:.2f}", f"{row.mean:.2f}", f"{apart:+.2f} ± {error:.2f}", str(row.seeds)]
+            place = [data, str(row.per_class), method.replace("_", " "), "tuned" if tuned else "printed"]
+            lines.append([*place, *numbers, f"{row.n_test:,}", verdict])
+    return markdown(lines)
+
+
 def refreshed(text: str) -> str:
     """The text with every marked table computed from the records."""
     records = records_in(ROOT / "results")
@@ -69,6 +92,8 @@ def refreshed(text: str) -> str:
             body = defaults_table(name)
         elif kind == "summary":
             body = summary(records)
+        elif kind == "printed":
+            body = printed(records)
         elif kind == "parts":
             body = format_parts(parts_of(records))
         else:

@@ -12,6 +12,8 @@ HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
+from commands import ending_badly, own_net, photos, table  # noqa: E402, F401 -- fixtures
+
 
 @pytest.fixture(autouse=True)
 def _one_thread_for_small_tensors():

@@ -133,6 +133,8 @@ def of_runs(*commands):
 FAULTS = [
     *ways("train", "compare", "tune"),
     *of_runs("predict", "embed", "export"),
+    (["verify", "empty"], "empty holds no run: run.json is missing."),
+    (["verify", "run"], "run was trained on photos: name it, too."),
     (["train", "photos", *QUICK, "--test-share", "1.5", "--output", "new"], "the share must be above 0 and below 1"),
     (
         ["train", "photos", *QUICK, "--layer", "top", "--output", "new", "--tensorboard"],

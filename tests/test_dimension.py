@@ -319,6 +319,7 @@ def test_the_seed_decides_the_folds():
 # ---- the page
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_page_are_those_of_the_records():
     root = Path(__file__).parents[1]
     command = [sys.executable, "benchmarks/dimension.py", "tables", "--check"]

@@ -98,6 +98,7 @@ def test_a_block_that_is_not_run_says_why():
         assert all(len(reason) > 10 for reason in reasons)
 
 
+@pytest.mark.slow
 def test_the_loop_in_the_readme_runs_alone_and_learns(capsys):
     pytest.importorskip("sklearn", reason="the README takes its data from scikit-learn")
     loop, _ = blocks(ROOT / "README.md", "python")[0]

@@ -61,6 +61,7 @@ def test_a_device_is_written_through_and_stays(tmp_path):
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.slow
 @POSIX
 @pytest.mark.parametrize("sent", [False, True], ids=["a pipe", "a file"])
 def test_standard_output_is_written_where_it_stands(tmp_path, sent):
@@ -74,6 +75,7 @@ def test_standard_output_is_written_where_it_stands(tmp_path, sent):
     assert text == "before\ntext\nafter\n"
 
 
+@pytest.mark.slow
 @POSIX
 def test_what_a_killed_write_left_is_removed_by_the_next_and_no_list_of_files_shows_it(tmp_path):
     code = (

@@ -137,6 +137,7 @@ def test_no_module_has_a_vague_name(path):
     assert not VAGUE & set(dotted(path))
 
 
+@pytest.mark.slow
 def test_importing_the_package_pulls_in_nothing_optional():
     code = "import sys, ldmnet; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}

@@ -82,7 +82,8 @@ def estimate(
         raise InputError(f"n_neighbors must be at least 3, got {n_neighbors}.")
     cloud, parts, names = _sorted(points, groups)
     k = 2 if method == "two_nn" else n_neighbors
-    found = [_of_cloud(cloud[rows], METHODS[method], k, name) for rows, name in zip(_slices(parts), names, strict=True)]
+    clouds = zip(torch.split(cloud, parts.sizes), names, strict=True)
+    found = [_of_cloud(part, METHODS[method], k, name) for part, name in clouds]
     if groups is None:
         return found[0]
     share = np.array(parts.sizes) / len(cloud)
@@ -245,7 +246,7 @@ def spread(points: Any, groups: Any = None, *, seed: int = 0) -> Spread:
     fold = torch.cat(order).to(cloud.device) % FOLDS
     repeats = []
     for kept in (fold != one for one in range(FOLDS)):
-        repeats.append(_variances(cloud[kept], [int(kept[rows].sum()) for rows in _slices(parts)]))
+        repeats.append(_variances(cloud[kept], [int(part.sum()) for part in torch.split(kept, parts.sizes)]))
     errors = (torch.stack(repeats).var(0, correction=0) * (FOLDS - 1)).sqrt()
     out = []
     for value, error in zip(_variances(cloud, parts.sizes).tolist(), errors.tolist(), strict=True):
@@ -288,10 +289,6 @@ def _sorted(points: Any, groups: Any) -> tuple[Tensor, Groups, list[Hashable]]:
     for size, name in zip(parts.sizes, names, strict=True):
         _check_enough(size, name)
     return cloud[parts.order], parts, names
-
-
-def _slices(parts: Groups) -> list[slice]:
-    return [slice(start, start + size) for start, size in zip(parts.starts, parts.sizes, strict=True)]
 
 
 def _check_enough(n: int, name: Hashable) -> None:

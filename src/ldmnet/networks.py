@@ -69,12 +69,7 @@ def cifar_net(n_classes: int = 10) -> FeatureNet:
         nn.Conv2d(128, 256, 4),
         nn.MaxPool2d(3, 2),
         nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(256, 2048),
-        nn.ReLU(),
-        nn.Dropout(0.0),
-        nn.Linear(2048, 2048),
-        nn.ReLU(),
+        *_hidden(256, (2048, 2048)),
     )
     return FeatureNet(features, 2048, n_classes)
 
@@ -83,14 +78,15 @@ def mlp(d_in: int, n_classes: int, hidden: Sequence[int] = (256, 256)) -> Featur
     """Fully connected layers with ReLU, DropOut between them."""
     if not hidden:
         raise InputError("an MLP needs at least one hidden layer: the last one is its feature layer.")
-    layers: list[nn.Module] = [nn.Flatten()]
-    width = d_in
-    for i, size in enumerate(hidden):
-        if i:
-            layers.append(nn.Dropout(0.0))
-        layers += [nn.Linear(width, size), nn.ReLU()]
-        width = size
-    return FeatureNet(nn.Sequential(*layers), width, n_classes)
+    return FeatureNet(nn.Sequential(*_hidden(d_in, hidden)), hidden[-1], n_classes)
+
+
+def _hidden(d_in: int, sizes: Sequence[int]) -> list[nn.Module]:
+    """Flat inputs, then linear layers with ReLU, DropOut between them."""
+    layers: list[nn.Module] = []
+    for width, size in zip((d_in, *sizes), sizes, strict=False):
+        layers += [nn.Dropout(0.0) if layers else nn.Flatten(), nn.Linear(width, size), nn.ReLU()]
+    return layers
 
 
 SMALLEST_SIDE, LARGE_AREA = 16, 64 * 64  # of images for the residual network, in pixels
@@ -218,12 +214,4 @@ def vgg16(n_classes: int = 10) -> FeatureNet:
             ]
             channels = width
         layers.append(nn.MaxPool2d(2))
-    layers += [
-        nn.Flatten(),
-        nn.Linear(512, 512),
-        nn.ReLU(),
-        nn.Dropout(0.0),
-        nn.Linear(512, 512),
-        nn.ReLU(),
-    ]
-    return FeatureNet(nn.Sequential(*layers), 512, n_classes)
+    return FeatureNet(nn.Sequential(*layers, *_hidden(512, (512, 512))), 512, n_classes)

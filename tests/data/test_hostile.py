@@ -14,8 +14,8 @@ import zlib
 import numpy as np
 import pytest
 
-from ldmnet.data import read_cifar_batch, read_idx, read_image_folder, read_npz, read_svhn_mat, readers
-from ldmnet.data.readers import readable_images
+from ldmnet.data import read_cifar_batch, read_idx, read_samples, read_svhn_mat, readers
+from ldmnet.data.readers import npz_arrays, read_images, readable_images
 from ldmnet.errors import DataError
 from ldmnet.matching.table import read_npz_arrays
 
@@ -78,6 +78,7 @@ def test_a_pickle_that_would_do_harm(tmp_path, content, taken):
     assert taken() < LITTLE
 
 
+@pytest.mark.slow
 def test_flipped_bits_and_cuts_of_a_batch_end_with_a_sentence_or_pixels(tmp_path):
     data = np.random.default_rng(0).integers(0, 256, (2, 3072), np.uint8)
     damage(tmp_path / "data_batch_1", pickle.dumps({"data": data, "labels": [1, 2]}, 2), read_cifar_batch, 300)
@@ -128,6 +129,7 @@ def test_mat_files_in_the_forms_they_come_in(tmp_path, compressed, kind):
         assert read_svhn_mat(path)[1].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [False, True])
 def test_every_flipped_bit_in_the_headers_of_a_mat_file(tmp_path, compressed):
     whole, path = mat(SVHN, do_compression=compressed), tmp_path / "train_32x32.mat"
@@ -144,6 +146,7 @@ def test_every_flipped_bit_in_the_headers_of_a_mat_file(tmp_path, compressed):
     damage(path, whole, read_svhn_mat, 300)
 
 
+@pytest.mark.slow
 def test_a_mat_file_that_becomes_too_large(tmp_path):
     path = tmp_path / "train_32x32.mat"
     packed = zlib.compress(bytes(UNPACKED), 9)
@@ -155,6 +158,7 @@ def test_a_mat_file_that_becomes_too_large(tmp_path):
 # ---- gzip
 
 
+@pytest.mark.slow
 def test_a_gzip_file_that_becomes_too_large(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(bytes(UNPACKED), 9))
@@ -167,7 +171,8 @@ def test_a_gzip_file_that_becomes_too_large(tmp_path):
 # ---- .npz
 
 
-@pytest.mark.parametrize("reader", [read_npz, lambda path: read_npz_arrays(path, ("x",))])
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", [npz_arrays, lambda path: read_npz_arrays(path, ("x",))])
 def test_an_npz_file_that_becomes_too_large_is_refused_before_it_is_unpacked(tmp_path, reader, taken):
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("x.npy", "w") as member:
@@ -190,10 +195,11 @@ def test_an_npz_file_whose_header_lies(tmp_path, shape, taken):
         if shape != (True, 8):
             file.writestr("y.npy", b"nothing")
     with pytest.raises(DataError):
-        read_npz(path)
+        npz_arrays(path)
     assert taken() < LITTLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labelled", [True, False])
 def test_flipped_bits_and_cuts_of_an_npz_file(tmp_path, labelled):
     arrays = {"x": np.arange(12.0).reshape(4, 3)} | ({"y": np.arange(4)} if labelled else {})
@@ -201,7 +207,7 @@ def test_flipped_bits_and_cuts_of_an_npz_file(tmp_path, labelled):
         file = io.BytesIO()
         save(file, **arrays)
         path = tmp_path / "a.npz"
-        damage(path, file.getvalue(), lambda path: readers.npz_arrays(path, labelled=labelled), 300)
+        damage(path, file.getvalue(), lambda path: npz_arrays(path, labelled=labelled), 300)
 
 
 def test_what_numpy_writes_comes_back(tmp_path):
@@ -211,7 +217,7 @@ def test_what_numpy_writes_comes_back(tmp_path):
         np.arange(6).reshape(3, 2).astype(">i2"),
     ):
         np.savez(tmp_path / "a.npz", x=x, y=np.array(["a", "b", "ç"])[: len(x)])
-        out, y = readers.npz_arrays(tmp_path / "a.npz")
+        out, y = npz_arrays(tmp_path / "a.npz")
         np.testing.assert_array_equal(out, x)
         assert y.tolist() == ["a", "b", "ç"][: len(x)]
 
@@ -241,9 +247,9 @@ def test_an_eps_file_with_another_name_does_not_reach_the_program_that_draws_it(
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no pipes with names on Windows")
 def test_a_pipe_with_an_images_name_is_left_out(image, tmp_path):
-    os.mkfifo(photos(image, tmp_path) / "a" / "pipe.png")
+    os.mkfifo(pipe := photos(image, tmp_path) / "a" / "pipe.png")
     with pytest.raises(DataError, match=r"pipe\.png \(cannot be read: it is not a regular file\)"):
-        read_image_folder(tmp_path)
+        read_images([pipe], None, grey=False)
 
 
 def test_an_image_of_too_many_pixels_is_left_out_before_it_is_read(image, tmp_path, taken):
@@ -263,4 +269,4 @@ def test_images_that_do_not_fit_into_memory_together(image, tmp_path, monkeypatc
     with pytest.raises(
         DataError, match=r"^the images take more than 50 bytes .* number 2 of 2\. Give one smaller size"
     ):
-        read_image_folder(tmp_path)
+        read_samples(tmp_path)

@@ -7,10 +7,10 @@ import re
 import pytest
 import torch
 
-from ldmnet.data import Preprocess, fit_preprocess
+from ldmnet.data import fit_preprocess
 from ldmnet.errors import InputError
 
-KINDS = ("mean_image", "standard", "unit", "contrast", "local_contrast")
+KINDS = ("mean_image", "standard", "contrast", "local_contrast")
 
 
 def says(text: str) -> str:
@@ -67,11 +67,6 @@ def test_standard_survives_a_constant_channel():
     x = pictures()
     x[:, 2] = 7
     assert (fit_preprocess(x, "standard")(x)[:, 2] == 0).all()
-
-
-def test_unit_needs_no_statistics():
-    x = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3)
-    assert fit_preprocess(x, "unit")(x).flatten().tolist() == pytest.approx([0, 0.2, 1])
 
 
 def test_contrast_by_hand():
@@ -132,17 +127,17 @@ def test_a_flat_image_is_not_blown_up():
     ("call", "words"),
     [
         (
-            lambda: Preprocess("whiten"),
-            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, unit, contrast, local_contrast.",
+            lambda: fit_preprocess(pictures(), "whiten"),
+            "there is no preprocessing 'whiten'. Choose one of mean_image, standard, contrast, local_contrast.",
         ),
-        (lambda: Preprocess("unit", 0.0), "scale must be above zero and finite, got 0.0."),
+        (lambda: fit_preprocess(pictures(), scale=0.0), "scale must be above zero and finite, got 0.0."),
         (
-            lambda: fit_preprocess(pictures().float(), "unit"),
+            lambda: fit_preprocess(pictures().float()),
             "images must be uint8 (n, channels, height, width), got torch.float32 (60, 3, 4, 5).",
         ),
-        (lambda: fit_preprocess(pictures()[:0], "unit"), "x_train has no images to take statistics of."),
+        (lambda: fit_preprocess(pictures()[:0]), "x_train has no images to take statistics of."),
         (
-            lambda: fit_preprocess(pictures(), "unit")(pictures(shape=(1, 4, 5))),
+            lambda: fit_preprocess(pictures())(pictures(shape=(1, 4, 5))),
             "images have shape (1, 4, 5) but the training images had (3, 4, 5).",
         ),
     ],

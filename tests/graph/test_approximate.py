@@ -203,6 +203,7 @@ def two_updates(large):
     return auto, exact, state, first, second, agree
 
 
+@pytest.mark.slow
 def test_auto_in_the_regulariser_agrees_with_exact_on_groups_that_it_searches_approximately(large, two_updates):
     _, labels, features, _ = large
     auto, exact, state, first, second, agree = two_updates

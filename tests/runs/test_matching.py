@@ -286,6 +286,7 @@ def test_splits_do_not_go_with_a_split_that_is_given(tmp_path):
     assert "whose split is given." in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_there_is_said(places):
     result = invoke("reproduce", "cufs", *options(places))
     assert result.exit_code == 2

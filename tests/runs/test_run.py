@@ -200,6 +200,7 @@ def test_runs_of_the_same_settings_are_made_once(where):
     assert len((where.results / "mnist.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_says_what_was_noted_of_earlier_runs_in_folders_and_in_records(where):
     run, screen = run_of(), io.StringIO()
     made(run, where.runs_dir, where.data_dir)
@@ -216,6 +217,7 @@ def test_a_sweep_says_what_was_noted_of_earlier_runs_in_folders_and_in_records(w
 # ---- two processes
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_owner_and_that_of_a_dead_one_is_taken_over(small_mnist, tmp_path):
     run = run_of()
     folder = tmp_path / run.settings.hash()

@@ -241,6 +241,7 @@ def test_a_penalty_under_the_name_none_is_refused(says):
         Method("none", mu=0.01, lambda_tilde=0.05)
 
 
+@pytest.mark.slow
 def test_a_compiled_network_trains_as_it_does_uncompiled():
     plain, compiled = net(), torch.compile(net(), backend="eager")
     for model in (plain, compiled):

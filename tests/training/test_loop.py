@@ -164,7 +164,7 @@ def test_one_forward_pass_a_batch(name):
     run(METHODS[name], model)
     assert len(training) == 4 * math.ceil(N / 16)
     sweeps = 2 if name in ("control", "ldmnet") else 0
-    assert len(evaluating) == sweeps + 1  # the final training loss
+    assert len(evaluating) == sweeps + 2  # one sample to check the outputs first, and the final training loss
 
 
 @pytest.mark.parametrize("name", METHODS)

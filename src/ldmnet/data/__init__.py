@@ -6,32 +6,24 @@ prepare = fit_preprocess(split.x_train[train], "mean_image")
 x, y = prepare(split.x_train[train]), split.y_train[train]
 """
 
-from ldmnet.data.csvtables import read_csv
-from ldmnet.data.preprocess import Fitted, Preprocess, fit_preprocess
-from ldmnet.data.readers import (
-    read_cifar_batch,
-    read_idx,
-    read_image_folder,
-    read_npz,
-    read_svhn_mat,
-)
+from ldmnet.data.preprocess import fit_preprocess
+from ldmnet.data.readers import read_cifar_batch, read_idx, read_svhn_mat
+from ldmnet.data.samples import Samples
 from ldmnet.data.sources import NAMES, Split, class_names, load
 from ldmnet.data.subsets import indices_hash, stratified, subset_and_validation
+from ldmnet.data.userdata import read_samples
 
 __all__ = [
     "NAMES",
-    "Fitted",
-    "Preprocess",
+    "Samples",
     "Split",
     "class_names",
     "fit_preprocess",
     "indices_hash",
     "load",
     "read_cifar_batch",
-    "read_csv",
     "read_idx",
-    "read_image_folder",
-    "read_npz",
+    "read_samples",
     "read_svhn_mat",
     "stratified",
     "subset_and_validation",

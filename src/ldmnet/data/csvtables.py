@@ -6,65 +6,35 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ldmnet.data.readers import Labels, read_bytes
+from ldmnet.data.samples import Samples, row_names
 from ldmnet.errors import DataError, InputError
 
 LABEL_COLUMNS = ("label", "y", "class", "target")  # in the order in which they are looked for
 LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """What a table holds.
-
-    Attributes:
-        x: (n, d) its numbers.
-        y: (n,) the labels as positions in `class_names`; None where there are none.
-        class_names: sorted.
-        columns: the names of the d columns; None without a header, or if one comes twice.
-        label: the name of the label column; None without a header or without labels.
-        ignored: the names of columns that are not read.
-    """
-
-    x: NDArray[np.float64]
-    y: Labels | None
-    class_names: list[str]
-    columns: list[str] | None
-    label: str | None = None
-    ignored: tuple[str, ...] = ()
-
-
-def read_csv(path: str | Path, label: str | None = None) -> tuple[NDArray[np.float64], Labels, list[str]]:
+def read_table(path: str | Path, label: str | None = None) -> Samples:
     """A table of numbers and labels with or without a header; commas, semicolons or tabs between the cells.
 
     Args:
         path: the file.
         label: the label column's name; unless given, the one called label, y, class or target, else the last.
-
-    Returns:
-        The other columns (n, d), the labels as positions in the list of class names, and that list, sorted.
     """
-    table = read_table(path, label)
-    assert table.y is not None
-    return table.x, table.y, table.class_names
-
-
-def read_table(path: str | Path, label: str | None = None) -> Table:
-    """As `read_csv`, with the names of the columns."""
     lines, separator, first = _lines(path)
     names = first if _is_header(lines, separator, first, label, path) else None
     _check_names(names, path)
     return _parse(lines, separator, names, len(first), _label_column(names, label, len(first), path), path)
 
 
-def read_table_like(path: str | Path, label: str | None, width: int, columns: Sequence[str] | None) -> Table:
+def read_table_like(path: str | Path, label: str | None, width: int, columns: Sequence[str] | None) -> Samples:
     """A table, labelled or not, with the columns of another in that one's order.
 
     Args:
@@ -188,7 +158,7 @@ def _parse(
     column: int | None,
     path: str | Path,
     order: Sequence[str] | None = None,
-) -> Table:
+) -> Samples:
     """The table below its header, without the label column; those of its columns that are in `order`, so ordered."""
     body = lines if names is None else lines[1:]
     if column is not None and (width < 2 or not body):
@@ -202,14 +172,17 @@ def _parse(
     read = {column, *kept}
     unread = [i for i in range(width) if i not in read]
     values, classes = _numbers(body, separator, column, unread, names or range(1, width + 1), path)
-    columns = None if names is None or len(set(names)) < len(names) else [names[i] for i in kept]
-    x = np.ascontiguousarray(values[:, kept])
-    ignored = tuple(names[i] or f"column {i + 1}, which has no name" for i in unread) if names is not None else ()
-    if column is None:
-        return Table(x, None, [], columns, ignored=ignored)
-    codes, class_names = sorted_classes(classes, path)
-    label = None if names is None else names[column]
-    return Table(x, codes[values[:, column].astype(np.int64)], class_names, columns, label, ignored)
+    ignored = [names[i] or f"column {i + 1}, which has no name" for i in unread] if names is not None else []
+    codes, class_names = (None, []) if column is None else sorted_classes(classes, path)
+    return Samples(
+        torch.from_numpy(np.ascontiguousarray(values[:, kept])),
+        None if codes is None else torch.from_numpy(codes[values[:, column].astype(np.int64)]),
+        class_names,
+        row_names(len(values)),
+        columns=None if names is None or len(set(names)) < len(names) else [names[i] for i in kept],
+        label=None if names is None or column is None else names[column],
+        notes=(f"{path}: ignored columns that the training had not: {', '.join(ignored)}",) if ignored else (),
+    )
 
 
 def _numbers(

@@ -1,4 +1,4 @@
-"""Files to arrays: idx, CIFAR-10 batches, SVHN's .mat, npz and folders of images; tables are in `csvtables`.
+"""Files to arrays: idx, CIFAR-10 batches, SVHN's .mat, npz and images; tables are in `csvtables`.
 
 Every reader takes a path and returns NumPy arrays, images as uint8 (n, channels, height, width) and labels as
 int64 (n,). It trusts nothing in the file: no code in it is run, and a `DataError` names what does not fit.
@@ -123,13 +123,6 @@ def read_svhn_mat(path: str | Path) -> tuple[Images, Labels]:
     return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), np.where(checked == 10, 0, checked)
 
 
-def read_npz(path: str | Path) -> tuple[NDArray[Any], Labels]:
-    """The arrays `x` (n, ...) and `y` (n,) of an .npz file, the labels as whole numbers."""
-    x, y = npz_arrays(path)
-    assert y is not None
-    return x, check_labels(y, len(x), path)
-
-
 def npz_arrays(path: str | Path, *, labelled: bool = True) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The arrays `x` (n, ...) and, which may be missing unless `labelled`, `y` of an .npz file, y as it is."""
     advice = f"Save it with np.savez(path, x=x{', y=y' if labelled else ''})."
@@ -170,25 +163,6 @@ def check_labels(labels: NDArray[Any], n: int, path: str | Path, highest: int | 
         span = "0 or above" if highest is None else f"0 to {highest}"
         raise DataError(f"{path}: the labels must be {span}, got {out.min()} to {out.max()}.")
     return out
-
-
-def read_image_folder(
-    path: str | Path, size: int | tuple[int, int] | None = None, grey: bool = False
-) -> tuple[Images, Labels, list[str]]:
-    """Images sorted into one folder per class, `path/<class>/<image>`.
-
-    Args:
-        path: the folder that holds the classes.
-        size: resize every image to (height, width), or to a square; needed if they differ.
-        grey: one channel instead of three.
-
-    Returns:
-        The images, the labels as positions in the list of class names, and that list, sorted.
-    """
-    by_class = images_by_class(path)
-    flat = [file for files in by_class.values() for file in files]
-    y = np.repeat(np.arange(len(by_class), dtype=np.int64), [len(files) for files in by_class.values()])
-    return read_images(flat, (size, size) if isinstance(size, int) else size, grey), y, list(by_class)
 
 
 def images_by_class(path: str | Path) -> dict[str, list[Path]]:

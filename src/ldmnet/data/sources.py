@@ -250,9 +250,7 @@ def _download(source: Source, cache: Path) -> None:
         archive = file.endswith(".tar.gz")
         folder = cache if archive else cache / source.folders[0]
         try:
-            with DownloadBar(file) as bar:
-                fetch = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16)
-                pooch.retrieve(source.address + file, f"md5:{md5}", fname=file, path=folder, downloader=fetch)
+            pooch.retrieve(source.address + file, f"md5:{md5}", fname=file, path=folder, downloader=fetch)
         except (OSError, ValueError) as error:  # no network, no disk space, a refusal, or a wrong md5
             raise DataError(
                 f"{file} could not be downloaded ({error}). Check the network and try again, or get "
@@ -260,6 +258,24 @@ def _download(source: Source, cache: Path) -> None:
             ) from error
         if archive:
             _unpack(folder / file, cache / source.folders[0], source.files)
+
+
+def fetch(url: str, place: str, _: Any, console: Console | None = None) -> None:
+    """Download a file to a place, as pooch asks for it, with a bar on a terminal."""
+    import requests
+
+    console = console or Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(24), DownloadColumn(), TimeRemainingColumn()
+    with (
+        requests.get(url, stream=True, timeout=30) as answer,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
+        Path(place).open("wb") as out,
+    ):
+        answer.raise_for_status()
+        task = progress.add_task(url.rpartition("/")[2], total=float(answer.headers.get("content-length", 0)) or None)
+        for part in answer.iter_content(1 << 16):
+            out.write(part)
+            progress.advance(task, len(part))
 
 
 def _unpack(archive: Path, folder: Path, files: dict[str, str]) -> None:
@@ -275,41 +291,3 @@ def _unpack(archive: Path, folder: Path, files: dict[str, str]) -> None:
                     shutil.copyfileobj(content, out)
     except (KeyError, EOFError, OSError, tarfile.TarError) as error:
         raise DataError(f"{archive} cannot be unpacked: {error}. Delete it and try again.") from error
-
-
-class DownloadBar:
-    """What pooch asks of a progress bar (`total`, `update`, `reset`, `close`), drawn by rich."""
-
-    def __init__(self, title: str, console: Console | None = None) -> None:
-        console = console or Console(stderr=True)
-        columns = TextColumn("{task.description}"), BarColumn(24), DownloadColumn(), TimeRemainingColumn()
-        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._progress.add_task(title, total=None)
-
-    def __enter__(self) -> DownloadBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
-
-    @property
-    def total(self) -> float | None:
-        """Bytes in all."""
-        return self._progress.tasks[0].total
-
-    @total.setter
-    def total(self, total: float) -> None:
-        self._progress.update(self._task, total=total)
-
-    def update(self, advance: int) -> None:
-        """Count some more bytes."""
-        self._progress.advance(self._task, advance)
-
-    def reset(self) -> None:
-        """Count from zero again."""
-        self._progress.update(self._task, completed=0)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self._progress.stop()

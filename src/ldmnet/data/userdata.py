@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,44 +24,15 @@ from ldmnet.data.readers import (
     readable_images,
     shown_name,
 )
+from ldmnet.data.samples import Samples, row_names
 from ldmnet.errors import DataError, InputError
 from ldmnet.seeds import generator
+
+__all__ = ["Samples", "read_samples", "share_split"]
 
 TABLES = (".csv", ".tsv", ".txt")
 CHANNELS = (1, 3, 4)  # that an image may have
 KINDS = "an .npz file, a CSV table or a folder with one folder of images per class"
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """What was read.
-
-    Attributes:
-        x: (n, ...): uint8 images (n, channels, height, width), or float32 or float64, as the numbers need.
-        y: (n,) int64 positions in `class_names`; None where there are no labels.
-        class_names: the classes, sorted.
-        names: of each sample: its file, or its row counted from 1.
-        skipped: why, by file, of images that could not be read and are left out.
-        columns: the names of a table's columns; None without a header.
-        label: the name of a table's label column; None without a header.
-        notes: sentences about what was read otherwise than one may think, or not read.
-    """
-
-    x: Tensor
-    y: Tensor | None
-    class_names: list[str]
-    names: list[str]
-    skipped: dict[Path, str] = field(default_factory=dict)
-    columns: list[str] | None = None
-    label: str | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def labels(self) -> Tensor:
-        """The labels, or an error where there are none."""
-        if self.y is None:
-            raise DataError("the data has no labels, and this needs them.")
-        return self.y
 
 
 def read_samples(
@@ -78,7 +48,7 @@ def read_samples(
 
     Args:
         path: the file or folder.
-        label: the CSV table's label column, see `read_csv`.
+        label: the CSV table's label column, see `read_table`.
         size: resize images to (height, width), or to a square.
         grey: read images with one channel.
         shape: of the samples that a network was trained on. With it the labels may be missing: an .npz without y, a
@@ -96,7 +66,10 @@ def read_samples(
     elif path.suffix.lower() == ".npz":
         samples = _arrays(path, shape)
     elif path.suffix.lower() in TABLES:
-        samples = _table(path, label, shape, columns)
+        if shape is not None and len(shape) == 1:
+            samples = read_table_like(path, label, shape[0], columns)
+        else:
+            samples = read_table(path, label)
     elif shape is not None and is_image(path):
         samples = _images(path, size, grey, labelled=False)
     else:
@@ -186,11 +159,8 @@ def _arrays(path: Path, shape: Sequence[int] | None) -> Samples:
     if x.dtype != np.uint8 or x.ndim != 4:
         x = x.astype(np.float32 if np.can_cast(x.dtype, np.float32) else np.float64)
     values = torch.from_numpy(np.ascontiguousarray(x))
-    names = [str(i) for i in range(1, len(x) + 1)]
-    if y is None:
-        return Samples(values, None, [], names, notes=notes)
-    codes, class_names = _classes(y, len(x), path)
-    return Samples(values, codes, class_names, names, notes=notes)
+    codes, class_names = (None, []) if y is None else _classes(y, len(x), path)
+    return Samples(values, codes, class_names, row_names(len(x)), notes=notes)
 
 
 def _channels_first(x: NDArray[Any], path: Path, shape: Sequence[int] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
@@ -220,22 +190,3 @@ def _classes(y: NDArray[Any], n: int, path: Path) -> tuple[Tensor, list[str]]:
         y if y.dtype.kind == "b" and y.shape == (n,) else check_labels(y, n, path), return_inverse=True
     )
     return torch.from_numpy(codes.astype(np.int64)), [str(c) for c in classes]
-
-
-def _table(path: Path, label: str | None, shape: Sequence[int] | None, columns: Sequence[str] | None) -> Samples:
-    if shape is not None and len(shape) == 1:
-        table = read_table_like(path, label, shape[0], columns)
-    else:
-        table = read_table(path, label)
-    y = None if table.y is None else torch.from_numpy(table.y)
-    names = [str(i) for i in range(1, len(table.x) + 1)]
-    told = f"{path}: ignored columns that the training had not: {', '.join(table.ignored)}"
-    return Samples(
-        torch.from_numpy(table.x),
-        y,
-        table.class_names,
-        names,
-        columns=table.columns,
-        label=table.label,
-        notes=(told,) if table.ignored else (),
-    )

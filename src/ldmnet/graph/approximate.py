@@ -16,6 +16,7 @@ from torch import Tensor
 from ldmnet.graph.distances import CANCELLATION, listed, nearest, squared_lengths
 from ldmnet.seeds import generator
 
+# Recall and time at other values: `benchmarks/constants.py --only rough`; misses and alpha: `benchmarks/rough.py`.
 LISTED = 48  # points on a list
 RECALL = 0.97  # what the sample must show
 SAMPLE = 16  # points a group that are searched in full

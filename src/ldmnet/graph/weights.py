@@ -16,7 +16,9 @@ from ldmnet.graph.neighbors import Neighbors
 from ldmnet.graph.sparse import csr
 
 SIGMA_FLOOR = 1e-4  # of the distance to the farthest neighbour: duplicates get weight 1 instead of 0/0
-BLOCK = 2**12  # rows, at least, that are made symmetric at a time, where no edge leaves them
+# Rows, at least, that are made symmetric at a time, where no edge leaves them: all 54,000 at once take 2.0 times as
+# long (`benchmarks/constants.py`).
+BLOCK = 2**12
 
 
 def self_tuned_weights(

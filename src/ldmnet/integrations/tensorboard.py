@@ -9,7 +9,6 @@ In a loop of one's own `scalars.update(regularizer.step(features), epoch)` write
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from ldmnet.errors import missing_extra
 from ldmnet.training.history import Epoch
@@ -35,9 +34,7 @@ class EpochScalars:
     def __enter__(self) -> EpochScalars:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._writer is not None:
             self._writer.close()
 

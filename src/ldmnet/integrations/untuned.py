@@ -21,7 +21,7 @@ from ldmnet.networks import (
     mnist_net,
     residual_net,
 )
-from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
+from ldmnet.training.settings import ScheduleName, TrainSettings
 
 HIDDEN = (256, 256)
 
@@ -37,29 +37,13 @@ class Start(NamedTuple):
     schedule: ScheduleName = "step"
     weight_decay: float = 0.0
 
-    def settings(
-        self,
-        *,
-        epochs: int | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        optimizer: OptimizerName | None = None,
-        schedule: ScheduleName | None = None,
-        weight_decay: float | None = None,
-        **more: Any,
-    ) -> TrainSettings:
-        """How the network trains, with what is given in place of its own numbers; `more` is of `TrainSettings`."""
-        optimizer = optimizer or "sgd"
-        own_lr = self.lr if optimizer == "sgd" else ADAM_LR
-        return TrainSettings(
-            epochs=self.epochs if epochs is None else epochs,
-            lr=own_lr if lr is None else lr,
-            batch_size=self.batch_size if batch_size is None else batch_size,
-            optimizer=optimizer,
-            schedule=schedule or self.schedule,
-            weight_decay=self.weight_decay if weight_decay is None else weight_decay,
-            **more,
-        )
+    def settings(self, **given: Any) -> TrainSettings:
+        """How the network trains, with what is given of `TrainSettings` in place of its own; None takes its own."""
+        given = {name: value for name, value in given.items() if value is not None}
+        own = {name: getattr(self, name) for name in ("epochs", "lr", "batch_size", "schedule", "weight_decay")}
+        if given.get("optimizer", "sgd") != "sgd":
+            own["lr"] = ADAM_LR
+        return TrainSettings(**own | given)
 
 
 ADAM_LR = 0.001  # torch's own, for every network

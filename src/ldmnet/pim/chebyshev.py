@@ -16,8 +16,10 @@ from ldmnet.graph.sparse import multiplier
 from ldmnet.pim.solve import Solution, Status, chunk_width
 from ldmnet.pim.system import PointIntegralSystem
 
-COUPLING_FROM = 0.1  # below, conjugate gradients adapt to the spectrum and take far fewer steps
-CHUNK_BYTES = 6 * 2**20  # of one (n, chunk) array
+# Times by `benchmarks/constants.py`: conjugate gradients take 1.9 times as long as this at coupling 0.1; below, they
+# adapt to the spectrum and take fewer steps, and this takes 1.07 times as long at 0.02.
+COUPLING_FROM = 0.1
+CHUNK_BYTES = 6 * 2**20  # of one (n, chunk) array; from half a megabyte to all columns, times differ by a quarter
 
 
 def chebyshev_pays(system: PointIntegralSystem, tol: float) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ldmnet.errors import InputError
 from ldmnet.pim.system import PointIntegralSystem
 
-CHUNK_BYTES = 2800 * 2**10  # of one (n, chunk) array
+CHUNK_BYTES = 2800 * 2**10  # of one (n, chunk) array: stays in the cache (`benchmarks/constants.py --only chunks`)
 LEAST_CHUNK = 16  # columns
 SAFE = 2.0**20  # columns of v up to this large, or not below one over it, are worked on as they are
 

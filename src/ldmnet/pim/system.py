@@ -21,7 +21,9 @@ from ldmnet.graph.sparse import csr, multiplier, row_of_entry
 Mass = Literal["consistent", "lumped"]
 _SHARE_OF_W: dict[str, float] = {"consistent": 1.0, "lumped": 0.0}  # s in M = (1 - s) D + s W
 LEAST_COUPLING, MOST_COUPLING = 1e-12, 1e12  # beyond, L or c M is lost in the other's rounding
-ENERGY_COLUMNS = 16  # at a time: few, so that large graphs gather their rows from the cache
+# At a time: few, so that large graphs gather their rows from the cache. At n = 8,000 four take 1.9 times as long, 64
+# and more 0.9 times (`benchmarks/constants.py`).
+ENERGY_COLUMNS = 16
 
 
 class PointIntegralSystem:

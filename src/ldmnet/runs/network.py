@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -42,14 +41,15 @@ def train_network(
     traced = None
     if watch.snapshots:
         traced = Trace(watch.folder, model, points(), epochs=how["settings"].epochs, layer=layer, then=watch)
-    with bad_ends() as badly:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BadEndWarning)  # the record has it
         result = fit(
             model, data, layer=layer, checkpoint=watch.checkpoint, on_epoch=traced or watch, progress=False, **how
         )
     if traced is not None:
         traced.finish(result)
     watch.keep_log(result)
-    return Measured({**_numbers(result, judged), "ended_badly": badly}, result.model)
+    return Measured(_numbers(result, judged), result.model)
 
 
 def _numbers(result: Fit, judged: Pair | None) -> dict[str, Any]:
@@ -65,30 +65,6 @@ def _numbers(result: Fit, judged: Pair | None) -> dict[str, Any]:
         "loss_curve": [float(f"{e.loss:.4g}") for e in result.history],
         **last_numbers(result),
         "solver": sorted({u.status for u in updates}),
+        "ended_badly": [result.ended_badly] if result.ended_badly else [],
         "seconds": {phase: round(spent, 2) for phase, spent in result.seconds.items()},
     }
-
-
-@contextmanager
-def bad_ends() -> Iterator[list[str]]:
-    """Gives a list that collects the sentences of each `BadEndWarning`; all other warnings are shown as before."""
-    found: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", BadEndWarning)
-        show = warnings.showwarning
-
-        def hear(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if not issubclass(category, BadEndWarning):
-                show(message, category, filename, lineno, file, line)
-            elif str(message) not in found:
-                found.append(str(message))
-
-        warnings.showwarning = hear
-        yield found

@@ -61,21 +61,20 @@ def augmentation(words: str, own: Augment | None, x: Tensor, draw: torch.Generat
         x: the training set.
         draw: what the named ones draw from.
     """
-    if own is not None:
-        return partial(_applied, own)
     names = augmentation_names(words)
-    if names and x.ndim != 4:
+    if own is None and names and x.ndim != 4:
         raise InputError(
             f"the augmentation {words} takes images (n, channels, height, width), but the inputs have shape "
             f"{tuple(x.shape)}. Leave it out, or give a function of your own: fit(..., augment=function)."
         )
-    return partial(_applied, lambda batch: _in_turn(batch, names, draw)) if names else None
 
+    def in_turn(batch: Tensor) -> Tensor:
+        for name in names:
+            batch = AUGMENTATIONS[name](batch, draw)
+        return batch
 
-def _in_turn(x: Tensor, names: list[str], draw: torch.Generator) -> Tensor:
-    for name in names:
-        x = AUGMENTATIONS[name](x, draw)
-    return x
+    change = own or (in_turn if names else None)
+    return None if change is None else partial(_applied, change)
 
 
 @torch.no_grad()

@@ -31,15 +31,15 @@ def divergence(run: Run) -> DivergenceError:
     return DivergenceError(words, run.checkpoint if there else None)
 
 
-def tell_bad_end(logits: Tensor, labels: Tensor, loss: float) -> None:
-    """Warn if a network has learnt nothing of its own training set (n, n_classes), (n,)."""
+def bad_end(logits: Tensor, labels: Tensor, loss: float) -> str:
+    """A warning, given and returned, if a network has learnt nothing of its own training set (n, n_classes), (n,)."""
     counts = labels.bincount().double()
     shares = counts[counts > 0] / counts.sum()
     chance, largest = float(-(shares * shares.log()).sum()), float(shares.max())
     predicted = logits.argmax(1)
     right = float((predicted == labels).double().mean())
     if len(shares) < 2:
-        return
+        return ""
     known = f"loss {loss:.4g}, where guessing by the classes' shares has {chance:.4g}; {100 * right:.1f} % right"
     if bool((logits == logits[:1]).all()):
         why = "the network gives every training sample the same scores"
@@ -48,12 +48,12 @@ def tell_bad_end(logits: Tensor, labels: Tensor, loss: float) -> None:
     elif not loss <= chance and right <= largest:
         why = "on its own training samples the network is no better than guessing"
     else:
-        return
-    warnings.warn(
-        f"training ended badly: {why} ({known}). Train longer, or with another learning rate; the result is of no use.",
-        BadEndWarning,
-        stacklevel=4,
+        return ""
+    words = (
+        f"training ended badly: {why} ({known}). Train longer, or with another learning rate; the result is of no use."
     )
+    warnings.warn(words, BadEndWarning, stacklevel=4)
+    return words
 
 
 def tell_unused(regularizer: ManifoldRegularizer | None) -> None:

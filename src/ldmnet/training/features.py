@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -48,9 +47,7 @@ class FeatureTap:
             self._hooks = hooks.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._hooks.close()
         self._seen.clear()
 

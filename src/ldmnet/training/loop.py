@@ -18,7 +18,7 @@ from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.augment import Augment, augmentation
 from ldmnet.training.checkpoint import read_checkpoint
-from ldmnet.training.divergence import divergence, tell_bad_end, tell_unused
+from ldmnet.training.divergence import bad_end, divergence, tell_unused
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
@@ -57,6 +57,7 @@ class Fit:
             model has its weights.
         seconds: by phase: train, sweep, graph, solve, other (the rest of an update), test; a run that went on from a
             checkpoint counts what was spent before it, too.
+        ended_badly: why the result is of no use, in the words of the `BadEndWarning`; empty otherwise.
     """
 
     model: nn.Module
@@ -68,6 +69,7 @@ class Fit:
     test_accuracy: float | None = None
     best_epoch: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    ended_badly: str = ""
 
 
 def last_numbers(result: Fit) -> dict[str, float | None]:
@@ -138,7 +140,7 @@ def fit(
     if method.dropout and set_dropout(model, method.dropout) == 0:  # a network's own DropOut stays as it is otherwise
         raise InputError("the method is DropOut but the model has no nn.Dropout layer.")
     with channels_last(model, x) as x:
-        check_outputs(model, validation=held_out, test=tested)
+        check_outputs(model, data=(x, y), validation=held_out, test=tested)
         path = None if checkpoint is None else Path(checkpoint)
         state = read_checkpoint(path) if path is not None and path.exists() else None
         own = {"optimizer": optimizer, "schedule": schedule, "augment": augment}
@@ -180,10 +182,9 @@ def fit(
         known = (x, y) if bool(labelled.all()) else (x[labelled], y[labelled])
         logits = sweep(model, known[0]).float()
         train_loss = float(F.cross_entropy(logits, known[1]))
-        tell_bad_end(logits, known[1], train_loss)
-        tell_unused(run.regularizer)
         result = Fit(model, method, run.history, run.regularizer, train_loss, seconds=run.seconds)
-        result.best_epoch = best_epoch(run.history)
+        result.ended_badly, result.best_epoch = bad_end(logits, known[1], train_loss), best_epoch(run.history)
+        tell_unused(run.regularizer)
         if tested is not None:
             started = time.perf_counter()
             result.test_loss, result.test_accuracy = evaluate(model, *tested)
@@ -232,7 +233,7 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> Update:
 def _descend(run: Run) -> Epoch:
     """One epoch of SGD on the loss and, where there is a regulariser, its penalty."""
     model, regularizer, n = run.model, run.regularizer, len(run.x)
-    lr, largest_label, n_labelled = run.descent.begin(run.epoch), int(run.y.max()), int(run.labelled.sum())
+    lr, n_labelled = run.descent.begin(run.epoch), int(run.labelled.sum())
     precise = torch.promote_types(run.x.dtype, torch.float32)  # half precision cannot count an epoch
     loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))
     started = time.perf_counter()
@@ -242,8 +243,6 @@ def _descend(run: Run) -> Epoch:
             with run.autocast():
                 logits, features = tap(x)
             logits = logits.to(precise)
-            if logits.shape[1] <= largest_label:
-                raise InputError(f"data: the label {largest_label} does not fit a model of {logits.shape[1]} outputs.")
             labelled = len(index) if n_labelled == n else (y >= 0).sum()
             loss = softmax_loss(logits, y, labelled, None if run.weights is None else run.weights[index])
             loss_sum += loss.detach() * labelled

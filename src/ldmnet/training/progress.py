@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,14 +14,7 @@ from ldmnet.training.history import Epoch
 
 OnEpoch = Callable[[Epoch], None]
 LINES = 10  # about so many for the epochs of a run
-UPDATE = (
-    "strength",
-    "mu",
-    "penalty",
-    "move",
-    "energy",
-    "dimension",
-)  # what a line tells of an update, where it is there
+UPDATE = ("strength", "mu", "penalty", "move", "energy", "dimension")  # told of an update, where they are there
 
 
 class EpochLines:
@@ -86,9 +78,7 @@ class EpochBar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def __call__(self, epoch: Epoch) -> None:

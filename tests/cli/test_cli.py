@@ -165,6 +165,7 @@ def test_a_demo_skips_what_is_done_and_keeps_other_seeds(tmp_path, monkeypatch):
     assert [seeds(0), seeds(1), seeds(1)] == [[0], [0, 1], [0, 1]]
 
 
+@pytest.mark.slow
 def test_a_method_that_diverged_has_no_panel(monkeypatch, tmp_path, capsys):
     pytest.importorskip("mlxtend")
     seen = []
