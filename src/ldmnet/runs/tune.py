@@ -81,7 +81,7 @@ def tune_strengths(
         import optuna
     except ImportError as error:
         raise missing_extra("optuna", "tune") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that fails would be told with its traceback
     settings = replace(settings, method="ldmnet", strength=None, coupling=None, mu=None, lambda_tilde=None)
     rest = _without_test(samples, test_share, settings.seed)
     # a seed of no split that anything is tested on
