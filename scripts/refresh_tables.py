@@ -1,7 +1,7 @@
 """Write the tables of README and docs anew from the records in results/.
 
 A table stands between two marks: <!-- table: mnist --> (or leads: mnist, study: mnist, parts: all,
-defaults: grid, summary: all, printed: all) and <!-- end -->.
+defaults: grid, rivals: tables, summary: all, printed: all) and <!-- end -->.
 
     python scripts/refresh_tables.py            rewrite
     python scripts/refresh_tables.py --check    exit 1 if anything would change
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from defaults import defaults_table
+from rivals import rivals_table
 
 from ldmnet.paper import face_study, faces
 from ldmnet.records import Record, format_table, table_rows
@@ -22,9 +23,8 @@ from ldmnet.records.leads import format_leads, format_parts, parts_of
 from ldmnet.records.tables import format_study, markdown, records_in
 
 ROOT = Path(__file__).parents[1]
-MARKED = re.compile(
-    r"(<!-- (table|leads|study|parts|defaults|summary|printed): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
-)
+KINDS = "table|leads|study|parts|defaults|rivals|summary|printed"
+MARKED = re.compile(rf"(<!-- ({KINDS}): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 METHODS = ("none", "weight decay", "dropout", "control", "ldmnet")
 SUMMARY = (  # the README's table: data, its table, images per class, settings
     ("MNIST", "mnist", "50", "printed"),
@@ -90,6 +90,8 @@ def refreshed(text: str) -> str:
             body = format_leads(records, name)
         elif kind == "defaults":
             body = defaults_table(name)
+        elif kind == "rivals":
+            body = rivals_table(name)
         elif kind == "summary":
             body = summary(records)
         elif kind == "printed":

@@ -91,7 +91,7 @@ def own_net(tmp_path, monkeypatch):
 @pytest.fixture
 def ending_badly(monkeypatch):
     """A fit that ends badly for some methods, and warns of something else on the way."""
-    plain, methods = network_module.fit, []
+    plain, methods = network_module.fit_network, []
 
     def fit(*args, method, **options):
         for _ in range(2):
@@ -101,5 +101,5 @@ def ending_badly(monkeypatch):
             found.ended_badly = LOST
         return found
 
-    monkeypatch.setattr(network_module, "fit", fit)
+    monkeypatch.setattr(network_module, "fit_network", fit)
     return methods

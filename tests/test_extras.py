@@ -24,6 +24,8 @@ COMMANDS = {
     "export run": ("onnx with onnxscript", "onnx"),
     "train table.csv --epochs 4 --tensorboard --output other": ("tensorboard", "tensorboard"),
     "train photos": ("Pillow", "demo"),
+    "train table.csv --encoder model --text a --output encoded": ("transformers with accelerate", "transformers"),
+    "compare table.csv --methods svm --epochs 1 --splits 1": ("scikit-learn 1.6 or newer", "sklearn"),
     "demo --quick": ("mlxtend", "demo"),
     "demo --faces": ("mlxtend", "demo"),
     "figure 3": ("matplotlib", "demo"),

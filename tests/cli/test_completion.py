@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from ldmnet.cli import main
 from ldmnet.training.methods import METHODS
+from ldmnet.training.rivals import RIVALS
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -46,7 +47,7 @@ def test_the_script_is_the_shells(shell):
         (["e"], ["embed", "export"]),
         (["train", "photos", "--test"], ["--test-share"]),
         (["tune", "photos", "--test"], ["--test-share"]),
-        (["train", "photos", "--method", ""], METHODS),
+        (["train", "photos", "--method", ""], (*METHODS, *RIVALS)),
         (["train", "photos", "--net", "c"], ["cifar"]),
         (["reproduce", "s"], ["svhn"]),
         (["table", "ci"], ["cifar10"]),

@@ -14,7 +14,7 @@ from ldmnet.strength import COUPLING, STRENGTH
 pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
 
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -157,7 +157,7 @@ def fitted(monkeypatch):
         calls.append((args, options))
         return fit(*args, **options)
 
-    monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
+    monkeypatch.setattr("ldmnet.integrations.sklearn.fit_network", spied)
     return calls
 
 
@@ -179,7 +179,7 @@ def test_every_network_has_its_own_settings(monkeypatch, n, shape, wanted):
         assert tuple(getattr(settings, name) for name in names) == wanted
         raise SeenError
 
-    monkeypatch.setattr("ldmnet.integrations.sklearn.fit", spied)
+    monkeypatch.setattr("ldmnet.integrations.sklearn.fit_network", spied)
     x = np.random.default_rng(0).normal(size=(n, *shape))
     with pytest.raises(SeenError):
         LDMClassifier(random_state=0).fit(x, np.arange(n) % 2)
@@ -303,3 +303,27 @@ def test_a_module_in_double_precision_predicts_too(wine):
     model = small(module=mlp(X.shape[1], 3).double(), epochs=2).fit(X, y)
     assert model.predict_proba(X).shape == (len(X), 3)
     assert model.transform(X).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "method", ["none", "weight_decay", "dropout", "control", "mixup", "t_vmf", "ldmnet+sam", "ldmnet+ensemble:2"]
+)
+def test_any_method_by_name(method):
+    x, y = load_iris(return_X_y=True)
+    model = LDMClassifier(method=method, epochs=15, hidden=(16, 16), random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.85
+    pulls = method.startswith(("ldmnet", "control"))
+    assert (model.regularizer_ is not None) == (model.mu_ is not None) == pulls
+    assert model.transform(x).shape == (len(x), 32 if "ensemble" in method else 16)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
+
+
+def test_a_method_that_is_none_and_numbers_that_are_not_its_own_are_refused():
+    x, y = load_iris(return_X_y=True)
+    with pytest.raises(InputError, match="there is no method 'lasso'"):
+        LDMClassifier(method="lasso").fit(x, y)
+    with pytest.raises(InputError, match="has no strength"):
+        LDMClassifier(method="mixup", strength=0.3).fit(x, y)
+    with pytest.raises(InputError, match="start from different weights"):
+        LDMClassifier(mlp(4, 3), method="ensemble").fit(x, y)

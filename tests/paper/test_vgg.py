@@ -68,13 +68,13 @@ def test_a_run_starts_from_the_weights_of_another(digits, tmp_path, monkeypatch)
     first, second = digits
     made(first, tmp_path, keep_weights=True)
     seen = []
-    original = network_module.fit
+    original = network_module.fit_network
 
     def spied(model, *args, **options):
         seen.append({k: v.clone() for k, v in model.state_dict().items()})
         return original(model, *args, **options)
 
-    monkeypatch.setattr(network_module, "fit", spied)
+    monkeypatch.setattr(network_module, "fit_network", spied)
     record = made(second, tmp_path)
     trained = first.network(tmp_path / first.hash() / "model.safetensors").state_dict()
     assert all(torch.equal(seen[0][name], value) for name, value in trained.items())

@@ -145,7 +145,7 @@ def test_records_are_added_behind_what_a_full_disk_left(small_mnist, tmp_path, t
 def test_a_done_run_is_not_run_again(small_mnist, tmp_path, monkeypatch):
     run = run_of()
     first = made(run, tmp_path, small_mnist)
-    monkeypatch.setattr(network_module, "fit", lambda *a, **k: pytest.fail("ran again"))
+    monkeypatch.setattr(network_module, "fit_network", lambda *a, **k: pytest.fail("ran again"))
     assert made(run, tmp_path, small_mnist) == first
 
 
@@ -374,7 +374,7 @@ def test_a_run_that_diverges_is_recorded_and_the_sweep_goes_on(where):
 
 def test_a_run_that_diverged_is_done_whatever_it_should_leave_behind(small_mnist, tmp_path, monkeypatch):
     first = made(wild_run(), tmp_path, small_mnist)
-    monkeypatch.setattr(network_module, "fit", None)
+    monkeypatch.setattr(network_module, "fit_network", None)
     assert made(wild_run(), tmp_path, small_mnist, keep_weights=True, snapshots=True) == first
 
 

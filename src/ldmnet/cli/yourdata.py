@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from rich.console import Console
 
 from ldmnet.cli.answers import DATA, tell_reading
 from ldmnet.cli.options import FOLDER, Listed, by_flag, examples, format_option, options_of, together
+from ldmnet.data.encode import Encoding
 from ldmnet.data.userdata import TABLES, Samples
 from ldmnet.errors import DivergenceError, StateError
 from ldmnet.integrations.untuned import STARTS, augmentation_for, batch_for
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
+from ldmnet.runs.classical import CLASSICAL, classical
 from ldmnet.runs.samples import TAKES, Reading, UserSettings, read_for_net
 from ldmnet.training.augment import AUGMENTATIONS
 from ldmnet.training.methods import METHODS
+from ldmnet.training.rivals import RIVALS, parse
 
+NAMES = (*METHODS, *RIVALS)
 WHOLE = {"type": click.IntRange(1)}
 LONG = 60  # seconds after which a run of a comparison or of a search tells of its epochs
 
@@ -27,6 +33,7 @@ snapshots_option = click.option(
 )
 data_options = together(
     options_of(Reading, size=WHOLE),
+    options_of(Encoding, "encode_batch", "online", encode_batch=WHOLE),
     options_of(
         UserSettings, "net", "layer",
         net={"default": "auto", "metavar": "NAME", "shell_complete": click.Choice(list(STARTS)).shell_complete},
@@ -43,12 +50,14 @@ method_options = options_of(
 
 
 def prepared(
-    data: Path, label: str | None, size: int | None, grey: bool, **options: Any
+    data: Path, label: str | None, size: int | None, grey: bool, encoder: str | None, text: str | None, **options: Any
 ) -> tuple[Samples, Reading, UserSettings]:
     """The samples, how they were read, and the settings with the network that fits them."""
-    samples, net, reading = read_for_net(data, options.pop("net"), Reading(label, size, grey))
+    encoding = Encoding(options.pop("encode_batch"), options.pop("online"), options["device"])
+    wanted = Reading(label, size, grey, encoder, text)
+    samples, net, reading = read_for_net(data, options.pop("net"), wanted, encoding)
     tell_reading(samples)
-    if label is None and data.is_file() and data.suffix.lower() in TABLES:
+    if label is None and encoder is None and data.is_file() and data.suffix.lower() in TABLES:
         where = "the last (guessed; the table has no header)"
         named = f"{samples.label} (guessed; --label to choose another)"
         click.echo(f"label column: {where if samples.label is None else named}", err=True)
@@ -76,7 +85,12 @@ def _tell_no_snapshots(what: str, command: str) -> None:
 @data_options
 @training_options
 @method_options
-@options_of(UserSettings, "method", "test_share", method={"type": click.Choice(METHODS)})
+@options_of(
+    UserSettings,
+    "method",
+    "test_share",
+    method={"metavar": "NAME", "shell_complete": click.Choice(NAMES).shell_complete},
+)
 @click.option("--output", type=FOLDER, default="run", show_default=True, help="The run's folder.")
 @click.option("--tensorboard", is_flag=True, help="Also log to the run's folder for TensorBoard.")
 @snapshots_option
@@ -89,13 +103,14 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     from ldmnet.training.history import Epoch
     from ldmnet.training.progress import EpochBar, OnEpoch
 
+    base, _ = parse(options["method"], METHODS)
     for name in TAKES["ldmnet"]:
-        if options[name] is not None and name not in TAKES[options["method"]]:
+        if options[name] is not None and name not in TAKES[base]:
             raise click.UsageError(f"--{name.replace('_', '-')} does nothing with --method {options['method']}.")
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
         stack.enter_context(by_flag("--output", StateError))
-        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.training().epochs))]
+        watchers: list[OnEpoch] = [stack.enter_context(EpochBar(settings.method, settings.all_epochs))]
         if tensorboard:
             from ldmnet.integrations.tensorboard import EpochScalars
 
@@ -109,7 +124,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     if run.diverged:
         raise DivergenceError(run.diverged)
     shown = f"trained {settings.net} on {run.n_train} samples of {len(samples.class_names)} classes"
-    if settings.method in ("control", "ldmnet"):
+    if settings.regularisation().pulls:
         strength = f"strength {run.more['strength']:.3g}, " if run.more["strength"] is not None else ""
         shown += f", {strength}mu {run.more['mu']:.3g}, lambda_tilde {run.more['lambda_tilde']:.3g}"
     click.echo(f"{shown}: training loss {run.more['train_loss']:.4f}")
@@ -135,13 +150,13 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
 @method_options
 @click.option(
     "--methods",
-    type=Listed(*METHODS),
+    type=Listed(*NAMES, *CLASSICAL),
     default=",".join(METHODS),
     show_default=True,
-    help="Rows of the table.",
+    help="Rows of the table: methods, several with a plus (ldmnet+mixup), logistic, svm, forest, laplace.",
 )
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, help="Stratified splits.")
-@options_of(UserSettings, "test_share", test_share={"default": 0.3})
+@options_of(UserSettings, "test_share", "trials", test_share={"default": 0.3}, trials={"type": click.IntRange(0)})
 @format_option("md", "csv", "json")
 @click.option("--output", type=FOLDER, default="comparison", show_default=True, help="Keeps the records and runs.")
 @snapshots_option
@@ -159,11 +174,12 @@ def compare(
     Finished runs are kept in the output folder and skipped. The exit code is 1 if LDMNet's training ended badly on any
     split, or that of every method.
     """
+    from ldmnet.records.advice import advice
     from ldmnet.records.comparison import compared_rows, format_comparison, in_vain
     from ldmnet.runs.compare import RUNS, compare_methods, without_dropout
     from ldmnet.training.progress import EpochLines
 
-    samples, _, settings = prepared(data, **options)
+    samples, reading, settings = prepared(data, **options)
     console = Console(stderr=True)
     kept = without_dropout(methods, settings, samples)
     if len(kept) < len(methods):
@@ -171,23 +187,38 @@ def compare(
 
     def announce(method: str, split: int) -> EpochLines:
         console.print(f"split {split + 1} of {splits}: {method}", highlight=False, markup=False)
-        return EpochLines(method, settings.training().epochs, after=LONG)
+        return EpochLines(method, replace(settings, method=method).all_epochs, after=LONG)
 
     records = compare_methods(
         samples, settings, output, methods=kept, splits=splits, name=data.name, on_run=announce, snapshots=snapshots
     )
+    if reading.encoder is not None and samples.label is None:  # images: the networks without the encoder, beside it
+        raw, _, own = prepared(data, **{**options, "encoder": None})
+        plain = [method for method in kept if method in ("none", "ldmnet")]
+        if plain and torch.equal(raw.labels, samples.labels):  # so the splits are the same
+            console.print("from scratch:", highlight=False)
+            scratch = compare_methods(
+                raw, own, output / "scratch", methods=plain, splits=splits, name=data.name, on_run=announce,
+                snapshots=snapshots,
+            )  # fmt: skip
+            same = records[0].data  # the samples' own, whether encoded or not: rows are compared split by split
+            records += [replace(record, method=f"scratch: {record.method}", data=same) for record in scratch]
     for record in records:
         where = f"split {record.seed - settings.seed + 1}: {record.method}"
         if record.diverged:
             click.echo(f"{where} diverged: {record.diverged}", err=True)
         if record.ended_badly:
             click.echo(f"{where} ended badly: {' '.join(record.ended_badly)}", err=True)
-    first = [record for record in records if record.seed == settings.seed and not record.diverged]
+    networks = [record for record in records if classical(record.method) is None]
+    first = [record for record in networks if record.seed == settings.seed and not record.diverged]
+    first = [record for record in first if not record.method.startswith("scratch")]
     bare = [record.method for record in first if not (output / RUNS / record.hash / SNAPSHOTS).exists()]
     if snapshots and bare:
         _tell_no_snapshots(f"the first split of {', '.join(bare)}", "compare")
     rows = compared_rows(records)
     click.echo(format_comparison(rows, style))
+    if style == "md" and (said := advice(records)):
+        click.echo(f"\n{said}")
     if in_vain(rows):
         raise click.exceptions.Exit(1)
 

@@ -24,11 +24,12 @@ from ldmnet.integrations.untuned import (
 )
 from ldmnet.seeds import derive_seed
 from ldmnet.training.augment import Augment
+from ldmnet.training.ensemble import Ensemble, fit_network, network_of
 from ldmnet.training.features import sweep
-from ldmnet.training.loop import fit
-from ldmnet.training.methods import Method
+from ldmnet.training.methods import METHODS, Method
 from ldmnet.training.optimizers import Factory as OptimizerFactory
 from ldmnet.training.optimizers import Schedule
+from ldmnet.training.rivals import ENSEMBLE, parse
 from ldmnet.training.samples import first_weight
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 from ldmnet.training.standardize import Standardize
@@ -43,6 +44,7 @@ except ImportError as error:
     raise missing_extra("scikit-learn 1.6 or newer", "sklearn") from error
 
 Factory = Callable[[int, int], nn.Module]
+NUMBERS: dict[str, dict[str, Any]] = {"weight_decay": {"weight_decay_w": 0.005}, "dropout": {"dropout": 0.5}}
 
 
 class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):
@@ -58,6 +60,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             (n, channels, height, width) of 16 pixels or more per side, an MLP for anything else.
         layer: the name of the network's feature layer.
         hidden: the MLP's layers; the last one gives the features.
+        method: the regularisation by name, as in `Method`: "ldmnet", "none", "mixup", "ldmnet+label_smoothing:0.2",
+            "ensemble" and so on. The method weight_decay has w = 0.005 and dropout a rate of 0.5.
         strength: weight of the pull, without a unit; None takes the default, see `ManifoldSettings`.
         coupling: the pull over the graph; None takes the default, infinity switches the graph off.
         epochs: passes over the training set; None takes 60 for the residual network, else 40.
@@ -86,11 +90,12 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     Attributes:
         classes_: the labels.
         module_: the trained network.
-        mu_: the weight of the penalty at the end.
-        lambda_tilde_: the strength of the manifold term at the end.
+        mu_: the weight of the penalty at the end, None without LDMNet.
+        lambda_tilde_: the strength of the manifold term at the end, likewise.
         history_: one `Epoch` per epoch.
         best_epoch_: the epoch whose weights were kept, where there is patience, else None.
-        regularizer_: with its targets and its log; it is as large as the training set and is not pickled.
+        regularizer_: with its targets and its log, None without LDMNet; it is as large as the training set and is not
+            pickled.
         input_shape_: the shape of one sample.
         n_features_in_: the length of its first axis.
     """
@@ -101,6 +106,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         *,
         layer: str = "features",
         hidden: tuple[int, ...] = HIDDEN,
+        method: str = "ldmnet",
         strength: float | None = None,
         coupling: float | None = None,
         epochs: int | None = None,
@@ -124,6 +130,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.module = module
         self.layer = layer
         self.hidden = hidden
+        self.method = method
         self.strength = strength
         self.coupling = coupling
         self.epochs = epochs
@@ -154,19 +161,12 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         seed = _seed(self.random_state)
         train, held = self._split(labels, seed)
         self._standardize = Standardize.fit(torch.from_numpy(samples[train])) if self.standardize else None
-        self.module_ = self._build(seed).to(self.device)
+        method = self._method()
+        self.module_ = network_of(method, self._build, seed, self.layer).to(self.device)
         inputs, codes = self._inputs(samples[train]), torch.from_numpy(labels)
         settings = self._settings(seed, len(train))
-        off = self.coupling == math.inf
-        method = Method(
-            "control" if off else "ldmnet",
-            strength=self.strength,
-            coupling=None if off else self.coupling,
-            n_neighbors=self.n_neighbors,
-            sigma_neighbor=min(self.n_neighbors, Method.sigma_neighbor),
-        )
         own: dict[str, Any] = {"optimizer": self.optimizer, "schedule": self.schedule, "augment": self.augment}
-        trained = fit(
+        trained = fit_network(
             self.module_,
             (inputs, codes[train]),
             method=method,
@@ -177,12 +177,29 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             progress=self.verbose,
             **{name: value for name, value in own.items() if callable(value)},
         )
-        assert trained.regularizer is not None
-        self.mu_, self.lambda_tilde_ = trained.regularizer.mu, trained.regularizer.lambda_tilde
         self.history_, self.regularizer_ = trained.history, trained.regularizer
+        self.mu_ = None if trained.regularizer is None else trained.regularizer.mu
+        self.lambda_tilde_ = None if trained.regularizer is None else trained.regularizer.lambda_tilde
         self.best_epoch_ = trained.best_epoch
-        self._n_features_out = trained.regularizer.target.shape[1]
+        self._n_features_out = sweep(self.module_, inputs[:1], layer=self._tapped()).shape[1]
         return self
+
+    def _method(self) -> Method:
+        """The method with its numbers; an infinite coupling switches LDMNet's graph off, which is the control."""
+        base, _ = parse(self.method, METHODS)
+        off = self.coupling == math.inf and base == "ldmnet"
+        return Method(
+            self.method.replace("ldmnet", "control") if off else self.method,
+            strength=self.strength,
+            coupling=None if off else self.coupling,
+            n_neighbors=self.n_neighbors,
+            sigma_neighbor=min(self.n_neighbors, Method.sigma_neighbor),
+            **NUMBERS.get(base, {}),
+        )
+
+    def _tapped(self) -> str:
+        """The layer that gives the features: an ensemble's are its members' side by side."""
+        return "features" if isinstance(self.module_, Ensemble) else self.layer
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The probability of every class, (n, n_classes), in the order of `classes_`."""
@@ -199,7 +216,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """The features of every sample, (n, d_feat)."""
         inputs = self._checked(X)
-        features: NDArray[np.float32] = sweep(self.module_, inputs, layer=self.layer).cpu().numpy()
+        features: NDArray[np.float32] = sweep(self.module_, inputs, layer=self._tapped()).cpu().numpy()
         return features
 
     def _checked(self, X: ArrayLike) -> Tensor:
@@ -266,6 +283,11 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
 
     def _build(self, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
+            if ENSEMBLE in self._method().rivals:
+                raise InputError(
+                    "the members of an ensemble start from different weights: give a function that makes the network, "
+                    "not the network."
+                )
             return copy.deepcopy(self.module)
         n_classes = len(self.classes_)
         if self.module is None:

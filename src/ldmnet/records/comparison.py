@@ -95,6 +95,11 @@ def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None
     return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))
 
 
+def sees_test(method: str) -> bool:
+    """Whether a method is transductive."""
+    return method.partition(":")[0] == "laplace"
+
+
 def in_vain(rows: Sequence[ComparedRow]) -> bool:
     """Whether a comparison says nothing: LDMNet's row ended badly, or every row did."""
     return any(row.ended_badly for row in rows if row.method == REFERENCE) or all(row.ended_badly for row in rows)
@@ -116,6 +121,12 @@ def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
     for row in rows:
         number, *others = row.words
         stressed = f"**{number}**" if row.mean is not None and row.mean == best else number
-        lines.append([words(row.method) + (" *" if row.ended_badly else ""), stressed, *others])
-    footnote = ["", f"* ended badly: {', '.join(badly)}"] if badly else []
-    return "\n".join([markdown(lines), *footnote])
+        lines.append([words(row.method) + _marks(row), stressed, *others])
+    notes = [f"* ended badly: {', '.join(badly)}"] if badly else []
+    if any(sees_test(row.method) for row in rows):
+        notes.append("† transductive: it sees the inputs that it is tested on")
+    return "\n".join([markdown(lines), *([""] if notes else []), *notes])
+
+
+def _marks(row: ComparedRow) -> str:
+    return (" †" if sees_test(row.method) else "") + (" *" if row.ended_badly else "")

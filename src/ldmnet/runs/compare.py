@@ -11,10 +11,13 @@ from torch import nn
 from ldmnet.data.userdata import Samples
 from ldmnet.errors import InputError
 from ldmnet.records.record import Record, append, read_records
+from ldmnet.runs.classical import CLASSICAL, classical
 from ldmnet.runs.run import Run, execute
-from ldmnet.runs.samples import SamplesTask, UserSettings
+from ldmnet.runs.samples import UserSettings
+from ldmnet.runs.tuned import TunedTask
 from ldmnet.training.methods import METHODS
 from ldmnet.training.progress import OnEpoch
+from ldmnet.training.rivals import RIVALS
 
 TABLE, RECORDS, RUNS = "comparison", "records.jsonl", "runs"
 
@@ -54,12 +57,14 @@ def compare_methods(
         snapshots: keep what a report shows of the first split's runs.
     """
     if not methods:
-        raise InputError(f"a comparison needs one or more methods. The methods: {', '.join(METHODS)}.")
+        known = ", ".join((*METHODS, *RIVALS, *CLASSICAL))
+        raise InputError(f"a comparison needs one or more methods. The methods: {known}.")
     if not settings.test_share:
         raise InputError("a comparison needs a test share above zero.")
     for method in methods:
-        replace(settings, method=method).regularisation()  # numbers that do not fit end here, before the first run
-    path, first = folder / RECORDS, SamplesTask(settings, samples, name=name)
+        if classical(method) is None:
+            replace(settings, method=method).regularisation()  # numbers that do not fit end here, before the first run
+    path, first = folder / RECORDS, TunedTask(settings, samples, name=name)
     done = {record.hash: record for record in read_records([path])} if path.exists() else {}
     found = []
     for split in range(splits):

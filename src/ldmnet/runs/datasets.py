@@ -17,6 +17,7 @@ from ldmnet.records.snapshots import choose_points
 from ldmnet.runs.network import train_network
 from ldmnet.runs.run import WEIGHTS, Measured, Watch
 from ldmnet.training.checkpoint import load_weights
+from ldmnet.training.ensemble import network_of
 from ldmnet.training.methods import Method
 from ldmnet.training.settings import TrainSettings
 
@@ -74,7 +75,7 @@ class RunSettings:
     @property
     def epochs(self) -> int:
         """Passes over the training set."""
-        return self.train.epochs
+        return self.train.epochs * self.method.networks
 
     def hash(self) -> str:
         """Twelve hex digits, see `settings_hash`."""
@@ -133,10 +134,14 @@ class RunSettings:
 
     def network(self, weights: Path | None = None) -> nn.Module:
         """The run's network with its initial weights, or with those of a file."""
-        model = NETWORKS[self.net]()
-        initialize(model, self.init, self.seed)
+        model = network_of(self.method, self._made, self.seed)
         if weights is not None:
             load_weights(model, weights)
+        return model
+
+    def _made(self, seed: int) -> nn.Module:
+        model = NETWORKS[self.net]()
+        initialize(model, self.init, seed)
         return model
 
     def _start(self, runs_dir: Path) -> Path | None:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ldmnet.errors import BadEndWarning
 from ldmnet.records.snapshots import Points, Trace
 from ldmnet.runs.run import Measured, Watch
+from ldmnet.training.ensemble import fit_network
 from ldmnet.training.features import evaluate
-from ldmnet.training.loop import Fit, fit, last_numbers
+from ldmnet.training.loop import Fit, last_numbers
 
 Pair = tuple[Tensor, Tensor]
 
@@ -43,7 +44,7 @@ def train_network(
         traced = Trace(watch.folder, model, points(), epochs=how["settings"].epochs, layer=layer, then=watch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BadEndWarning)  # the record has it
-        result = fit(
+        result = fit_network(
             model, data, layer=layer, checkpoint=watch.checkpoint, on_epoch=traced or watch, progress=False, **how
         )
     if traced is not None:

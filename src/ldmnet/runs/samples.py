@@ -7,22 +7,27 @@ import math
 import os
 import sys
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ldmnet.data.encode import Encoding, read_encoded
 from ldmnet.data.userdata import Samples, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
 from ldmnet.fingerprints import fingerprint, short_hash
 from ldmnet.integrations.untuned import OWN, STARTS, net_for, untuned_net
 from ldmnet.networks import SMALLEST_SIDE
 from ldmnet.records.snapshots import choose_points
+from ldmnet.runs.classical import classical, measure_classical
 from ldmnet.runs.network import train_network
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.seeds import derive_seed
+from ldmnet.training.ensemble import network_of
 from ldmnet.training.methods import METHODS, Method
+from ldmnet.training.rivals import parse
 from ldmnet.training.settings import OptimizerName, ScheduleName, TrainSettings
 from ldmnet.training.standardize import Standardize
 
@@ -33,6 +38,7 @@ TAKES = {  # the numbers of `UserSettings` that each method has
     "control": ("strength", "mu"),
     "ldmnet": ("strength", "coupling", "mu", "lambda_tilde"),
 }
+LATER = {"decay": None, "trials": 0}  # at these defaults they do not enter a run's hash: they came after it
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class UserSettings:
         net: the network: residual, mlp, mnist, cifar, or package.module:factory, a function of the numbers of inputs
             and classes.
         layer: the name of the network's feature layer.
-        method: the regulariser.
+        method: the regularisation: ldmnet, control, none, a rival, or several with a plus, as ldmnet+mixup:0.4.
         epochs: passes over the training set; None takes the network's own.
         lr: the learning rate; None takes the network's own.
         batch_size: samples per step; None takes the network's own.
@@ -65,6 +71,9 @@ class UserSettings:
         patience: stop after so many epochs without a better validation accuracy; None takes all epochs.
         validation_share: the share of every class of the training part that is held out for patience.
         test_share: the share of every class that is held out to test on; zero trains on all.
+        decay: torch's weight decay, for any network and method; None takes the network's own.
+        trials: of learning rate, weight decay and the method's own strength, chosen on a quarter of the training part;
+            zero takes the defaults.
     """
 
     net: str = "mlp"
@@ -88,13 +97,15 @@ class UserSettings:
     patience: int | None = None
     validation_share: float = 0.1
     test_share: float = 0.0
+    decay: float | None = None
+    trials: int = 0
 
     def training(self) -> TrainSettings:
         """How training runs, in numbers."""
         names = ("epochs", "lr", "batch_size", "optimizer", "schedule", "clip_norm", "patience", "seed")
         augment = "" if self.augment in (None, "none") else self.augment
         given = {name: getattr(self, name) for name in names}
-        return STARTS.get(self.net, OWN).settings(**given, augment=augment)
+        return STARTS.get(self.net, OWN).settings(**given, augment=augment, weight_decay=self.decay)
 
     def resolved(self) -> UserSettings:
         """These settings with numbers in place of the network's own."""
@@ -102,19 +113,26 @@ class UserSettings:
         names = ("epochs", "lr", "batch_size", "optimizer", "schedule", "augment")
         return replace(self, **{name: getattr(own, name) for name in names})
 
+    @property
+    def all_epochs(self) -> int:
+        """Passes over the training set, by all members of an ensemble; one for a row that is no network."""
+        return 1 if classical(self.method) else self.training().epochs * self.regularisation().networks
+
     def regularisation(self) -> Method:
         """The settings' method with its numbers."""
-        if self.method not in METHODS:
-            raise InputError(f"there is no method {self.method!r}. The methods: {', '.join(METHODS)}.")
+        base, _ = parse(self.method, METHODS)
         names = {"weight_decay": "weight_decay_w"}
-        return Method(self.method, **{names.get(name, name): getattr(self, name) for name in TAKES[self.method]})
+        return Method(self.method, **{names.get(name, name): getattr(self, name) for name in TAKES[base]})
 
     def network(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         """The network with its initial weights, for samples of a shape."""
+        return network_of(self.regularisation(), partial(self._made, shape, n_classes), self.seed, self.layer)
+
+    def _made(self, shape: tuple[int, ...], n_classes: int, seed: int) -> nn.Module:
         if self.net in STARTS:
-            return untuned_net(self.net, shape, n_classes, self.seed)
+            return untuned_net(self.net, shape, n_classes, seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self.seed, "init"))
+            torch.manual_seed(derive_seed(seed, "init"))
             try:
                 model = _factory(self.net)(math.prod(shape), n_classes)
             except LDMNetError:
@@ -150,19 +168,38 @@ class Reading:
         label: the label column; None takes label, y, class, target or the last.
         size: resize images to this many pixels per side.
         grey: read images in one channel.
+        encoder: the pre-trained encoder whose features are trained on: a folder or name of transformers, or
+            package.module:callable; None takes the data itself.
+        text: the column of texts that the encoder reads; None takes text, or the only one beside the label.
     """
 
     label: str | None = None
     size: int | None = None
     grey: bool = False
+    encoder: str | None = None
+    text: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields; those of an encoder only where there is one, so that other runs keep their names."""
+        return {k: v for k, v in asdict(self).items() if v is not None or k not in ("encoder", "text")}
+
+    def plain(self) -> dict[str, Any]:
+        """What `read_samples` takes."""
+        return {"label": self.label, "size": self.size, "grey": self.grey}
 
 
-def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, Reading]:
+def read_for_net(
+    path: Path, net: str, reading: Reading, encoding: Encoding | None = None
+) -> tuple[Samples, str, Reading]:
     """Read data for a network, or find the network for the data if it is "auto".
 
     Images of a folder are resized for the networks that have a size: mnist takes grey images, cifar colour. For the
     residual network they are brought to 32 x 32 unless `size` says otherwise, grey if all of them are.
     """
+    if reading.encoder is not None:
+        how = encoding or Encoding()
+        samples = read_encoded(path, reading.encoder, how, label=reading.label, text=reading.text)
+        return samples, "mlp" if net == "auto" else net, reading
     if path.is_dir():
         if net == "auto":
             net = "mlp" if reading.size is not None and reading.size < SMALLEST_SIDE else "residual"
@@ -176,7 +213,7 @@ def read_for_net(path: Path, net: str, reading: Reading) -> tuple[Samples, str, 
                     "grey say. Leave them out, or choose the network residual, mlp or one of your own."
                 )
             reading = replace(reading, size=fixed[-1], grey=fixed[0] == 1)
-    samples = read_samples(path, **asdict(reading))
+    samples = read_samples(path, **reading.plain())
     if path.is_dir() and net == "residual" and not reading.grey and bool((samples.x == samples.x[:, :1]).all()):
         samples, reading = replace(samples, x=samples.x[:, :1].contiguous()), replace(reading, grey=True)
     shape = tuple(samples.x.shape[1:])
@@ -235,7 +272,7 @@ class SamplesTask:
     @property
     def epochs(self) -> int:
         """Passes over the training set."""
-        return self.settings.training().epochs
+        return self.settings.all_epochs
 
     @property
     def per_class(self) -> None:
@@ -244,7 +281,9 @@ class SamplesTask:
     def hash(self) -> str:
         """Twelve hex digits of the settings, of what they are read with and of the data."""
         known = {name: value for name, value in self._known().items() if name != "skipped"}
-        return short_hash({**known, **self.recorded(), "data": self.data})
+        later = {name for name, default in LATER.items() if getattr(self.settings, name) == default}
+        settings = {name: value for name, value in self.recorded().items() if name not in later}
+        return short_hash({**known, **settings, "data": self.data})
 
     def recorded(self) -> dict[str, Any]:
         """The settings in numbers."""
@@ -270,7 +309,7 @@ class SamplesTask:
 
     def _known(self) -> dict[str, Any]:
         return {
-            "reading": asdict(self.reading),
+            "reading": self.reading.to_json(),
             "class_names": self.samples.class_names,
             "shape": list(self.samples.x.shape[1:]),
             "columns": self.samples.columns,
@@ -281,6 +320,10 @@ class SamplesTask:
     def measure(self, data: Split, watch: Watch) -> Measured:
         """Train the network, test it on the part held out, and keep the statistics of the training part."""
         settings, samples = self.settings, self.samples
+        if classical(settings.method):
+            pairs = data.part(data.train), data.part(data.test)
+            assert pairs[0] is not None
+            return Measured(measure_classical(settings.method, pairs[0], pairs[1], settings.seed))
         train, test = data.part(data.train), data.part(data.test)
         assert train is not None
         rows = data.train if test is None else data.test

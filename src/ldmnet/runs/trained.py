@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from ldmnet.data.encode import Encoding, is_own_code, read_encoded
 from ldmnet.data.readers import is_image
 from ldmnet.data.userdata import Samples, read_samples
 from ldmnet.errors import DataError, LDMNetError, StateError, missing_extra
@@ -65,6 +66,8 @@ class TrainedRun:
 
     def read(self, path: Path) -> Samples:
         """Samples like those of the training, with or without labels."""
+        if self.reading.encoder is not None and path.suffix.lower() != ".npz":
+            return self._encoded(path)
         if (path.is_dir() or is_image(path)) and len(self.shape) == 3:  # images, whatever they were trained from
             channels, height, width = self.shape
             spread = float(self.standardize.deviation)
@@ -74,8 +77,20 @@ class TrainedRun:
                     f"{spread:.2g} only. Give an .npz with x prepared as it was for the training."
                 )
             return read_samples(path, size=(height, width), grey=channels == 1, shape=self.shape)
-        how = {**asdict(self.reading), "label": self.label or self.reading.label}
+        how = {**self.reading.plain(), "label": self.label or self.reading.label}
         return read_samples(path, **how, shape=self.shape, columns=self.columns)
+
+    def _encoded(self, path: Path) -> Samples:
+        """Samples through the encoder of the training, unless that is code of the user's."""
+        name = self.reading.encoder
+        assert name is not None
+        if is_own_code(name):
+            raise StateError(
+                f"the run was trained on features of {name}, which is code that would be run. Compute the features and "
+                "give them as x in an .npz file."
+            )
+        label = self.label or self.reading.label
+        return read_encoded(path, name, Encoding(), label=label, text=self.reading.text, labelled=False)
 
     def known_labels(self, samples: Samples) -> Tensor | None:
         """Labels as positions in the run's class names; None if there are none, or of classes it knows not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,8 +23,10 @@ from ldmnet.training.divergence import bad_end, divergence, tell_unused
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
+from ldmnet.training.objective import objective, total_loss
 from ldmnet.training.optimizers import Factory, Schedule, descent
 from ldmnet.training.progress import EpochBar, OnEpoch
+from ldmnet.training.rivals import ENSEMBLE, Rivals
 from ldmnet.training.samples import (
     ClassWeight,
     Data,
@@ -34,7 +37,6 @@ from ldmnet.training.samples import (
     loss_weights,
     move,
     shape_lazy_weights,
-    softmax_loss,
 )
 from ldmnet.training.settings import TrainSettings, name_of
 from ldmnet.training.state import Run
@@ -128,6 +130,9 @@ def fit(
     method, settings = method or Method(), settings or TrainSettings()
     if settings.patience is not None and validation is None:
         raise InputError("patience waits for a better validation accuracy: give validation data, or leave it out.")
+    if ENSEMBLE in method.rivals:
+        raise InputError("an ensemble is several networks: train it with LDMClassifier, or with ldmnet train.")
+    method.on(model)
     for name in layer_names(layer):
         named_layer(model, name)
     if device is not None:
@@ -157,6 +162,7 @@ def fit(
             augment=augmentation(settings.augment, augment, x, augment_draw),
             augment_draw=augment_draw,
             weights=loss_weights(y, sample_weight, class_weight),
+            rivals=Rivals(method.rivals, generator(settings.seed, "rivals")),
             settings_saved={
                 **asdict(settings),
                 "name": method.name,
@@ -171,6 +177,7 @@ def fit(
         bar = EpochBar(method.name, settings.epochs) if progress and on_epoch is None else None
         with torch.random.fork_rng(devices=[] if x.device.type == "cpu" else None):
             torch.manual_seed(derive_seed(settings.seed, "dropout"))
+            run.rivals.begin(model)
             if state is not None:
                 run.resume(state)
             if bar is None:
@@ -203,7 +210,7 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
         if not math.isfinite(epoch.loss + epoch.penalty) or not run.weights_are_finite():
             raise divergence(run)
         if validation is not None:
-            val_loss, val_accuracy = evaluate(run.model, *validation)
+            val_loss, val_accuracy = evaluate(run.judged, *validation)
             epoch = replace(epoch, val_loss=val_loss, val_accuracy=val_accuracy)
         run.history.append(epoch)
         run.epoch += 1
@@ -232,26 +239,22 @@ def _update(run: Run, regularizer: ManifoldRegularizer) -> Update:
 
 def _descend(run: Run) -> Epoch:
     """One epoch of SGD on the loss and, where there is a regulariser, its penalty."""
-    model, regularizer, n = run.model, run.regularizer, len(run.x)
-    lr, n_labelled = run.descent.begin(run.epoch), int(run.labelled.sum())
-    precise = torch.promote_types(run.x.dtype, torch.float32)  # half precision cannot count an epoch
-    loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))
+    model, n, n_labelled = run.model, len(run.x), int(run.labelled.sum())
+    lr, precise = run.descent.begin(run.epoch), torch.promote_types(run.x.dtype, torch.float32)
+    loss_sum, penalty_sum, correct = (run.x.new_zeros((), dtype=precise) for _ in range(3))  # half could not count
     started = time.perf_counter()
     model.train()
-    with FeatureTap(model, run.layer) as tap:
+    with FeatureTap(model, run.layer) as tap, run.rivals.mixing(model, run.layer):
         for index, x, y in run.batches():
-            with run.autocast():
-                logits, features = tap(x)
-            logits = logits.to(precise)
-            labelled = len(index) if n_labelled == n else (y >= 0).sum()
-            loss = softmax_loss(logits, y, labelled, None if run.weights is None else run.weights[index])
-            loss_sum += loss.detach() * labelled
-            if regularizer is not None:
-                penalty = regularizer.penalty(features, index)
+            batch = run.rivals.batch(index, x, y)
+            logits, loss, penalty = objective(run, tap, batch)
+            loss_sum += loss.detach() * (len(y) if n_labelled == n else (y >= 0).sum())
+            correct += (logits.detach().argmax(1) == y).sum()
+            if penalty is not None:
                 penalty_sum += penalty.detach() * len(index)
                 loss = loss + penalty  # eq. (10)
-            correct += (logits.detach().argmax(1) == y).sum()
-            run.descent.step(loss)
+            run.descent.step(loss, partial(run.rivals.gradient, model, partial(total_loss, run, tap, batch)))
+            run.rivals.stepped(model)
     run.seconds["train"] += time.perf_counter() - started
     return Epoch(
         run.epoch,
@@ -259,5 +262,5 @@ def _descend(run: Run) -> Epoch:
         float(loss_sum) / n_labelled,
         float(penalty_sum) / n,
         float(correct) / n_labelled,
-        strength=None if regularizer is None else regularizer.log[-1].strength,
+        strength=None if run.regularizer is None else run.regularizer.log[-1].strength,
     )

@@ -2,6 +2,7 @@
 
 `none`, `weight_decay` (eq. 24), `dropout`, `ldmnet`, and `control`: the same loop as `ldmnet` with the graph
 switched off, so that a reader sees what the manifold adds to the proximal pull. `ldmnet` and `control` need no number.
+What people use besides, `ldmnet.training.rivals`, stands alone or behind one of these and a plus: `ldmnet+mixup`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ldmnet.errors import InputError
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.settings import ManifoldSettings, with_python_numbers
+from ldmnet.training.rival import put_t_vmf_head
+from ldmnet.training.rivals import ENSEMBLE, T_VMF, parse
 
 METHODS = ("none", "weight_decay", "dropout", "control", "ldmnet")
+CHANGING = ("mixup", "manifold_mixup", "sam")  # after these, what the penalty sees are not a sample's own features
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Method(ManifoldSettings):
     Without `mu` the graph is built on the features alone, and `input_scale` has no effect.
 
     Attributes:
-        name: one of `METHODS`.
+        name: one of `METHODS`, one or more rivals, or both: "ldmnet", "mixup:0.4", "ldmnet+label_smoothing".
         weight_decay_w: w of eq. (24), w |theta|^2.
         dropout: the rate of the network's DropOut layers.
     """
@@ -36,14 +40,13 @@ class Method(ManifoldSettings):
 
     def __post_init__(self) -> None:
         with_python_numbers(self)
-        if self.name not in METHODS:
-            raise InputError(f"there is no method {self.name!r}. The methods: {', '.join(METHODS)}.")
+        parse(self.name, METHODS)
         if self.weight_decay_w < 0:
             raise InputError(f"weight_decay_w must be zero or above, got {self.weight_decay_w}.")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
         for name, strength in (("weight_decay", "weight_decay_w"), ("dropout", "dropout")):
-            if self.name == name and getattr(self, strength) == 0:
+            if self.base == name and getattr(self, strength) == 0:
                 raise InputError(f"the method {name} needs {strength} above zero.")
         for name in ("strength", "coupling", "mu", "lambda_tilde"):
             if (value := getattr(self, name)) is None:
@@ -52,16 +55,37 @@ class Method(ManifoldSettings):
                 raise InputError(
                     f"the method {self.name} has no {name}, got {value}: it is ldmnet's, or the control's."
                 )
-            if self.name == "control" and name in ("coupling", "lambda_tilde"):
+            if self.base == "control" and name in ("coupling", "lambda_tilde"):
                 raise InputError(f"the control is the loop with the graph switched off: it has no {name}.")
-        if self.name == "ldmnet" and (self.lambda_tilde == 0 or self.coupling == math.inf):
+        if self.base == "ldmnet" and (self.lambda_tilde == 0 or self.coupling == math.inf):
             raise InputError("the method ldmnet with the graph switched off is the method control.")
         _ = self.manifold  # which checks the others
 
     @property
+    def base(self) -> str:
+        """The one of `METHODS` that is in the name; none where only rivals are."""
+        return parse(self.name, METHODS)[0]
+
+    @property
+    def rivals(self) -> dict[str, float]:
+        """The rivals in the name with their strengths."""
+        return parse(self.name, METHODS)[1]
+
+    @property
+    def networks(self) -> int:
+        """How many networks are trained: those of an ensemble, else one."""
+        return int(self.rivals.get(ENSEMBLE, 1))
+
+    @property
     def pulls(self) -> bool:
         """Whether there is a regulariser."""
-        return self.name in ("ldmnet", "control")
+        return self.base in ("ldmnet", "control")
+
+    def on(self, model: nn.Module) -> nn.Module:
+        """The network with the head that the method asks for, put there in place; most ask for none."""
+        if T_VMF in self.rivals:
+            put_t_vmf_head(model, self.rivals[T_VMF])
+        return model
 
     @property
     def torch_weight_decay(self) -> float:
@@ -72,8 +96,9 @@ class Method(ManifoldSettings):
     def manifold(self) -> ManifoldSettings:
         """The settings of the regulariser: for the control with the graph switched off, and no sweeps if possible."""
         options = {field.name: getattr(self, field.name) for field in fields(ManifoldSettings)}
-        options["features"] = self.features or ("running" if self.mu is None else "sweep")
-        if self.name == "control":
+        running = self.mu is None and not set(CHANGING) & set(self.rivals)
+        options["features"] = self.features or ("running" if running else "sweep")
+        if self.base == "control":
             options["coupling" if self.mu is None else "lambda_tilde"] = math.inf if self.mu is None else 0.0
         return ManifoldSettings(**options)
 

@@ -50,10 +50,12 @@ class Descent:
             group["lr"] = rate
         return rates[0]
 
-    def step(self, loss: Tensor) -> None:
-        """One step, with the gradient clipped where the settings say so."""
+    def step(self, loss: Tensor, change: Callable[[], None] | None = None) -> None:
+        """One step, with the gradient first changed where that is asked for, then clipped where the settings say so."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if change is not None:
+            change()
         if self._settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._weights, self._settings.clip_norm)
         self.optimizer.step()

@@ -144,7 +144,9 @@ def loss_weights(y: Tensor, sample_weight: Any = None, class_weight: ClassWeight
     return None if bool((counted == counted[0]).all()) else (w / counted.mean()).to(device, torch.float32)
 
 
-def softmax_loss(logits: Tensor, y: Tensor, labelled: int | Tensor, weight: Tensor | None) -> Tensor:
+def softmax_loss(
+    logits: Tensor, y: Tensor, labelled: int | Tensor, weight: Tensor | None, smoothing: float = 0.0
+) -> Tensor:
     """The mean softmax loss of a batch's labelled samples, each times its weight; zero if none has a label.
 
     Args:
@@ -152,10 +154,11 @@ def softmax_loss(logits: Tensor, y: Tensor, labelled: int | Tensor, weight: Tens
         y: (b,) labels, -1 where there is none.
         labelled: how many have one.
         weight: (b,), or None for ones.
+        smoothing: the share of every target that is spread over all classes.
     """
     if weight is None and isinstance(labelled, int):  # all have one
-        return F.cross_entropy(logits, y)
-    each = F.cross_entropy(logits, y, ignore_index=UNLABELLED, reduction="none")
+        return F.cross_entropy(logits, y, label_smoothing=smoothing)
+    each = F.cross_entropy(logits, y, ignore_index=UNLABELLED, reduction="none", label_smoothing=smoothing)
     total = each.sum() if weight is None else (each * weight.to(each.dtype)).sum()
     return total / (labelled.clamp(min=1) if isinstance(labelled, Tensor) else labelled)
 

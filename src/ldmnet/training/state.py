@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ldmnet.training.checkpoint import REMEDY, check_settings, put_weights, save
 from ldmnet.training.features import Layer
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.optimizers import Descent
+from ldmnet.training.rivals import Rivals
 from ldmnet.training.settings import TrainSettings
 
 BUFFERS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # one number for each of a weight
@@ -40,6 +42,7 @@ class Run:
     augment: Augment | None
     augment_draw: torch.Generator
     weights: Tensor | None  # of the samples in the loss; None if all are alike
+    rivals: Rivals
     settings_saved: dict[str, Any]
     checkpoint: Path | None
     epoch: int = 0
@@ -63,6 +66,11 @@ class Run:
         """(n,) which samples have a label."""
         return self.y >= 0
 
+    @cached_property
+    def all_labelled(self) -> bool:
+        """Whether every sample has one."""
+        return bool(self.labelled.all())
+
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or so many without a better validation accuracy that patience is over."""
@@ -73,12 +81,19 @@ class Run:
     def keep_best_weights(self) -> None:
         """Remember the weights if the last epoch is the best so far and training may stop early."""
         if self.settings.patience is not None and best_epoch(self.history) == self.epoch - 1:
-            self.best_weights = copy.deepcopy(self.model.state_dict())
+            self.best_weights = copy.deepcopy(self.judged.state_dict())
+
+    @property
+    def judged(self) -> nn.Module:
+        """The network that is validated and that training ends with: the model, or its average."""
+        return self.rivals.judged(self.model)
 
     def put_best_back(self) -> None:
-        """Give the model the best epoch's weights and statistics, where they were kept."""
+        """Give the model the best epoch's weights and statistics, where they were kept, or their average."""
         if self.best_weights:
             self.model.load_state_dict(self.best_weights)
+        elif self.judged is not self.model:
+            self.model.load_state_dict(self.judged.state_dict())
 
     def autocast(self) -> torch.autocast:
         """The arithmetic of the network's passes, as the settings ask for it."""
@@ -119,6 +134,7 @@ class Run:
             "history": [e.as_dict() for e in self.history],
             "settings": self.settings_saved,
             "seconds": self.seconds,
+            "rivals": self.rivals.state(),
         }
         save_checkpoint(self.checkpoint, state)
 
@@ -158,6 +174,7 @@ class Run:
                 raise refuse(f"best {name}", value)
         if self.regularizer is not None:
             self.regularizer.load_state_dict(state["regularizer"])  # it says so if the data is another
+        self.rivals.load(state.get("rivals"))
         self.draw.set_state(state["random"]["batches"])
         self.augment_draw.set_state(state["random"]["augment"])
         torch.set_rng_state(state["random"]["torch"])

