@@ -133,6 +133,11 @@ class Pull:
         distance = centred.square().sum(1)
         whole, spread = torch.stack([distance.mean(), distance.clamp(max=OUTLIER * distance.median()).mean()]).tolist()
         spread = spread if spread > ALIKE * whole else whole
+        if whole < torch.finfo(f.dtype).tiny and bool(centred.any()):
+            self.braked = (
+                f"the features differ by {float(centred.abs().max()):.2g} at most: their squares vanish in {f.dtype}, "
+                "so the pull cannot be measured. Scale the layer's output, or train in float64"
+            )
         before = self.within
         if len(groups.sizes) > 1:
             within = float((centred - groups.means(centred)).square_().sum(1).mean())
