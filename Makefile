@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check browser lint format snapshots bench tables docs clean
+.PHONY: demo test check browser lint format snapshots bench attack tables docs clean
 
 # torch first and pinned, so that nothing else pulls in a larger build of it
 $(VENV)/.demo: pyproject.toml constraints.txt
@@ -58,6 +58,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/rough.py
+
+# kills, damaged files, full disks, fuzzed readers, numbers; resumes where it was cut. SECONDS of each: make attack SECONDS=60
+SECONDS ?= 1800
+attack: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m attack --seconds $(SECONDS)
 
 # the site, in site/; `mkdocs serve` shows it while you write
 docs: $(VENV)/.docs

@@ -20,7 +20,15 @@ def defaults_table(name: str) -> str:
     """One of the page's tables as Markdown."""
     path = FOLDER / f"{name}.jsonl"
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    kinds = {"grid": _grid, "harm": _harm, "tables": _tables, "narrow": _narrow, "running": _running}
+    kinds = {
+        "grid": _grid,
+        "grid-old": _old,
+        "harm": _harm,
+        "tables": _tables,
+        "narrow": _narrow,
+        "running": _running,
+        "loops": _loops,
+    }
     return kinds[name](records if name != "harm" else _read("grid"))
 
 
@@ -88,6 +96,37 @@ def _harm(records: list[Record]) -> str:
             shown = ["NaN" if found[m]["accuracy"] is None else f"{found[m]['accuracy']:.2f}" for m in numbers]
             rows.append([f"{net}, {pixels}, {start}, {optimizer} {lr:g}", *shown])
     return _table(["cell", "none", "control", "LDMNet"], rows) if rows else "None."
+
+
+def _old(records: list[Record]) -> str:
+    """The rule before this one, in the cells with SGD where training without a regulariser trains."""
+    cells, rows = _cells(_read("grid")), []
+    for r in records:
+        cells.get((r["net"], r["pixels"], r["start"], r["optimizer"], r["lr"]), {})["old rule"] = r
+    for net in ("paper", "batch norm"):
+        some = [f for c, f in cells.items() if c[0] == net and "old rule" in f and _trains(f)]
+        for title, method in (("the rule before", "old rule"), ("now", "ldmnet")):
+            gains = [_gain(f, method) for f in some if f[method]["accuracy"] is not None]
+            good = sum(g >= HARM for g in gains) / len(some)
+            numbers = [f"{statistics.median(gains):+.2f}", f"{min(gains):+.2f}", f"{100 * good:.0f} %"]
+            rows.append([f"{net}, sgd", title, str(len(some)), *numbers, str(len(some) - len(gains))])
+    return _table(["network and optimizer", "rule", "cells", "median", "worst", f"at {HARM} or above", "NaN"], rows)
+
+
+def _loops(records: list[Record]) -> str:
+    found: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for r in records:
+        found[r["cell"]][r["method"]][r["seed"]] = r["accuracy"]
+    rows = []
+    for cell, by_method in found.items():
+        seeds = set.intersection(*(set(by_method[m]) for m in ("none", "control", "ldmnet")))
+        if not seeds:
+            continue
+        means = [f"{statistics.fmean(by_method[m][s] for s in seeds):.2f}" for m in ("none", "control", "ldmnet")]
+        gains = [by_method["ldmnet"][s] - by_method["none"][s] for s in sorted(seeds)]
+        each = ", ".join(f"{gain:+.2f}" for gain in gains)
+        rows.append([cell, *means, f"{statistics.fmean(gains):+.2f}", each])
+    return _table(["loop", "none", "control", "LDMNet", "over none", "by seed"], rows)
 
 
 def _tables(records: list[Record]) -> str:

@@ -25,7 +25,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-BESIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "LICENSE": "licence.md"}
+BESIDE = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "licence.md",
+    "SECURITY.md": "security.md",
+}
 THEIR_WORKER, OUR_WORKER = "https://unpkg.com/iframe-worker/shim", "styles/search-from-disk.js"
 LINK = re.compile(r"\]\(((?:\.\./)+)([\w./-]+)\)")
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import ldmnet
 from ldmnet.cli import main
+from ldmnet.files import parse_json
 
 QUICK = ["--net", "mlp", "--size", "8", "--epochs", "1"]
 TEXT = "text.csv, row 2: 'x' in column a is not a finite number."
@@ -77,7 +78,7 @@ def given(tmp_path_factory):
         "damaged": {"preprocessing": {}},
     }.items():
         shutil.copytree("run", name)
-        saved = json.loads(Path(name, "run.json").read_text())
+        saved = parse_json(Path(name, "run.json").read_text())
         for key, value in change.items():
             saved[key] = {**saved[key], **value} if value and isinstance(value, dict) else value
         Path(name, "run.json").write_text(json.dumps(saved))
@@ -132,6 +133,8 @@ def of_runs(*commands):
 FAULTS = [
     *ways("train", "compare", "tune"),
     *of_runs("predict", "embed", "export"),
+    (["verify", "empty"], "empty holds no run: run.json is missing."),
+    (["verify", "run"], "run was trained on photos: name it, too."),
     (["train", "photos", *QUICK, "--test-share", "1.5", "--output", "new"], "the share must be above 0 and below 1"),
     (
         ["train", "photos", *QUICK, "--layer", "top", "--output", "new", "--tensorboard"],
@@ -160,7 +163,7 @@ FAULTS = [
     (["table", "mnist", "--leads", "--format", "csv"], "Invalid value: --leads is written as md only, not as csv."),
     (["table", "mnist", "--results", "empty"], "there are no records (*.jsonl) in empty."),
     (["table", "mnist", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
-    (["table", "mnist", "--results", "void"], "void/mnist.jsonl cannot be read as records: "),
+    (["table", "mnist", "--results", "void"], "void/mnist.jsonl, line 1, is not a record: "),
     (["table", "mnist", "--results", "others"], NO_RECORD),
     (["parts", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
     (["figure", "3", "--results", "nothing"], "there are no records (*.jsonl) in nothing."),
@@ -171,7 +174,7 @@ FAULTS = [
     (["report", "empty"], "empty "),
     (["report", "text.csv"], "text.csv "),
     (["report", "others/mnist.jsonl"], "others/mnist.jsonl"),
-    (["report", "void/mnist.jsonl"], "void/mnist.jsonl cannot be read as records: "),
+    (["report", "void/mnist.jsonl"], "void/mnist.jsonl, line 1, is not a record: "),
     (["report", "run", "--output", "empty"], "empty is a folder."),
     (["report", "run", "--output", "text.csv/page.html"], "text.csv"),
 ]
@@ -215,7 +218,7 @@ def test_images_that_cannot_be_read_are_named_counted_and_left_out(given, tmp_pa
     assert result.stderr.startswith("skipped 2 of 14 images that cannot be read: photos/a/cut.png (")
     assert "photos/b/text.jpg (not an image)\n" in result.stderr
     assert result.stdout.startswith("trained mlp on 12 samples of 2 classes")
-    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    saved = parse_json((tmp_path / "run" / "run.json").read_text())
     assert saved["skipped"] == ["photos/a/cut.png", "photos/b/text.jpg"]
     predicted = invoke("predict", str(tmp_path / "run"), "photos")
     assert predicted.stderr.startswith("skipped 2 of 14 images that cannot be read: ")
@@ -238,7 +241,7 @@ def test_a_search_that_is_none_is_refused(given, tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_is_none_is_refused(given, tmp_path, monkeypatch):
     monkeypatch.chdir(given)
-    saved = json.loads(Path("run/run.json").read_text())
+    saved = parse_json(Path("run/run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**saved, "finished": False}))
     (tmp_path / "checkpoint.pt").write_text("no")
     result = invoke("train", "photos", *QUICK, "--output", str(tmp_path))

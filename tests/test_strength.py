@@ -658,3 +658,12 @@ def test_what_the_pull_waits_for():
         epoch(regularizer, f)
         regularizer.step(f)
     assert regularizer.waiting == ""
+
+
+def test_features_whose_squares_vanish_are_told():
+    f = 1e-25 * cloud(60, 5, dtype=torch.float32)
+    regularizer = ManifoldRegularizer(groups=torch.arange(60) % 3)
+    with pytest.warns(NumericalWarning, match=r"differ by .*e-25 at most: their squares vanish in torch\.float32"):
+        regularizer.step(f)
+    ManifoldRegularizer(groups=torch.arange(60) % 3).step(f.double())  # served there, and without a word
+    ManifoldRegularizer(groups=torch.arange(60) % 3).step(torch.zeros(60, 5))  # nothing differs at all

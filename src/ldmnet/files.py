@@ -5,22 +5,29 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
+import json
+import math
 import os
+import re
 import shutil
 import socket
 import stat
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ldmnet.errors import DataError, LDMNetError
 
 UNPACKED, UNPACKED_TIMES = 256 * 2**20, 20  # of what a compressed file may become: bytes, and times its size
 NO_MEMORY_KNOWN = 16 * 2**30  # bytes that are assumed where the system does not tell
+WHOLE_NUMBERS = 2**64  # beyond, JSON's numbers are nobody's seed or count
+SUM, SUM_DIGITS = "sum", 12  # the last name in an object with a checksum, and its hexadecimal digits
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _count = itertools.count()
 
 
@@ -34,7 +41,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     through = _stream(path)
     if through is not None:
-        with tempfile.TemporaryDirectory(prefix="ldmnet-") as folder:
+        with _naming(path), tempfile.TemporaryDirectory(prefix="ldmnet-") as folder:
             place = Path(folder, path.name)
             place.touch()
             yield place
@@ -44,19 +51,20 @@ def written_whole(path: Path) -> Iterator[Path]:
     if path.is_symlink():
         path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _clear_leftovers(path.parent)
+    clear_leftovers(path.parent)
     private = path.parent / f"{_prefix()}{os.getpid()}-{next(_count)}"
     temporary = private / path.name
     try:
-        private.mkdir()
-        temporary.touch(exist_ok=False)
-        mode = stat.S_IMODE(temporary.stat().st_mode)
-        yield temporary
-        temporary.chmod(mode)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        with _naming(path):
+            private.mkdir()
+            temporary.touch(exist_ok=False)
+            mode = stat.S_IMODE(temporary.stat().st_mode)
+            yield temporary
+            temporary.chmod(mode)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
     finally:
         shutil.rmtree(private, ignore_errors=True)
 
@@ -64,7 +72,63 @@ def written_whole(path: Path) -> Iterator[Path]:
 def write_atomically(path: Path, text: str) -> None:
     """Write a text whole or not at all."""
     with written_whole(path) as place:
-        place.write_text(text, encoding="utf-8")
+        place.write_bytes(text.encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file of lines; the disk has it when this ends, and a write that fails is taken back."""
+    new = not path.exists()
+    with _naming(path), path.open("ab", buffering=0) as file:
+        before, left = file.seek(0, os.SEEK_END), memoryview(f"{line}\n".encode())
+        try:
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(before)
+            raise
+    if new:
+        _sync_folder(path.parent)
+
+
+def mend_tail(path: Path) -> None:
+    """End a file of JSON lines with a whole line: what a cut left of the last one is dropped, with a warning."""
+    with _naming(path), path.open("rb+") as file:
+        whole, tail = torn(file.read())
+        if tail:
+            warnings.warn(f"{path}: {_cut_short(tail)} and was dropped.", UserWarning, stacklevel=3)
+            file.truncate(len(whole))
+        if whole and not whole.endswith(b"\n"):
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def torn(content: bytes) -> tuple[bytes, bytes]:
+    """JSON lines without the last one if it is only a part of one, and that part; a newline may be missing."""
+    end = content.rfind(b"\n") + 1
+    try:
+        if content[end:]:
+            json.loads(content[end:])
+    except (ValueError, RecursionError):
+        return content[:end], content[end:]
+    return content, b""
+
+
+def _cut_short(tail: bytes) -> str:
+    return f"the last line was cut short after {len(tail)} bytes ({tail[:40].decode(errors='replace')!r})"
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in an error that does not, as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno not in (None, errno.EPIPE):
+            error.filename = str(path)
+        raise
 
 
 def _stream(path: Path) -> Callable[[], BinaryIO] | None:
@@ -92,7 +156,7 @@ def _prefix() -> str:
     return f".ldmnet-{hashlib.sha256(f'{socket.gethostname()} {space}'.encode()).hexdigest()[:8]}-"
 
 
-def _clear_leftovers(folder: Path) -> None:
+def clear_leftovers(folder: Path) -> None:
     """Remove the temporary folders of writes whose process was killed."""
     if os.name == "nt":  # where one cannot ask whether a process lives without ending it
         return
@@ -140,6 +204,98 @@ def read_bounded(path: str | Path, most: int | None = None, error: type[LDMNetEr
     except ValueError as fault:  # a name with a zero byte in it
         raise error(f"{path!r} cannot be read: {fault}.") from fault
     raise error(f"{path} has {in_bytes(there.st_size)}, more than the {in_bytes(most)} that can be read.")
+
+
+def read_json_lines(path: Path, error: type[LDMNetError] = DataError) -> list[Any]:
+    """The values of a file of JSON lines; a last line that a cut left is left out, with a warning."""
+    whole, tail = torn(read_bounded(path, error=error))
+    if tail and whole:  # a single line that cannot be read was perhaps never one of these
+        warnings.warn(f"{path}: {_cut_short(tail)} and is left out.", UserWarning, stacklevel=3)
+    found = []
+    for number, line in enumerate((whole or tail).splitlines(), 1):
+        try:
+            found.append(parse_json(line.decode()))
+        except ValueError as fault:
+            raise error(f"{path}, line {number}, is not a record: {fault}.") from fault
+    return found
+
+
+def read_json(path: Path, error: type[LDMNetError] = DataError) -> Any:
+    """The value of a JSON file."""
+    content = read_bounded(path, error=error)
+    try:
+        return parse_json(content.decode())
+    except ValueError as fault:
+        raise error(f"{path} cannot be read: {fault}.") from fault
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value whose numbers are finite and of a size that can be counted with, and whose text can be written.
+
+    Raises:
+        ValueError: it is none, or an object of `sealed_json` that does not have its checksum.
+    """
+    try:
+        found = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+        if _SURROGATE.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError as fault:
+        raise ValueError("it is nested too deeply") from fault
+    if isinstance(found, dict) and found:
+        _unsealed(text, found)
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no finite number")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > 21 or abs(number := int(text)) > WHOLE_NUMBERS:
+        raise ValueError(f"{text[:20]}... is a number of more than 64 bits")
+    return number
+
+
+def json_text(content: Any) -> str:
+    """A value as JSON that `parse_json` reads: a number that is not finite becomes null."""
+    try:
+        return json.dumps(content, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(content), allow_nan=False)
+
+
+def sealed_json(content: dict[str, Any]) -> str:
+    """An object as one line of JSON that ends with a checksum of all before it, which `parse_json` compares."""
+    text = json_text({key: value for key, value in content.items() if key != SUM})[:-1]
+    return f'{text}, "{SUM}": "{_sum(text)}"}}'
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:SUM_DIGITS]
+
+
+def _unsealed(text: str, found: dict[str, Any]) -> None:
+    """Take the checksum from an object, if it has one and it is right; a name of it that was damaged counts, too."""
+    last = next(reversed(found), "")
+    damaged_name = len(last) == len(SUM) and re.fullmatch(f"[0-9a-f]{{{SUM_DIGITS}}}", str(found[last]))
+    if SUM not in found and not damaged_name:
+        return
+    body, _, seal = text.rstrip().rpartition(", ")
+    if seal != f'"{SUM}": "{_sum(body)}"}}':
+        raise ValueError(
+            f"it does not have its checksum, so it is damaged or was edited. If you edited it, remove {SUM!r} from it"
+        )
+    del found[SUM]
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 @cache

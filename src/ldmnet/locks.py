@@ -33,25 +33,31 @@ def owned(lock: Path, *, wait: bool = False) -> Iterator[None]:
         lock: the file.
         wait: until another process is done, in place of `BusyError`.
     """
-    made = [folder for folder in lock.parents if not folder.exists()]
+    tries, made = 100, [folder for folder in lock.parents if not folder.exists()]
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a+", encoding="utf-8")
+        try:
+            file = lock.open("a+", encoding="utf-8", errors="replace")
+        except FileNotFoundError:  # its owner took the folder away again just now
+            if (tries := tries - 1) > 0:
+                continue
+            raise
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-                break  # otherwise its owner gave it up just now, and took it away
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                    break  # otherwise its owner gave it up just now, and took it away
         except BlockingIOError as error:
             if not wait:
                 file.seek(0)
-                raise BusyError(lock, file.read() or "another process") from error
+                raise BusyError(lock, file.read(200) or "another process") from error
             time.sleep(0.05)
         file.close()
     try:
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with suppress(OSError):  # a full disk: the name is for people, the lock holds without it
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
         lock.unlink(missing_ok=True)

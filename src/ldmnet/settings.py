@@ -88,7 +88,7 @@ class ManifoldSettings:
     def check_same(self, saved: Any) -> None:
         """Refuse, with a `StateError`, the settings of a state that was saved with others."""
         check_mapping("settings", saved)
-        changed = [f"{k} {saved.get(k)} (now {v})" for k, v in asdict(self).items() if saved.get(k) != v]
+        changed = [f"{k} {saved.get(k)} (now {v})" for k, v in asdict(self).items() if not _same(saved.get(k), v)]
         if changed:
             raise StateError(f"the state was saved with other settings: {', '.join(changed)}.")
 
@@ -129,3 +129,8 @@ class ManifoldSettings:
                 hint = f"Did you mean {near[0]}?" if near else f"The options: {', '.join(names)}."
                 raise InputError(f"there is no option {name!r}. {hint}")
         return cls(**options)
+
+
+def _same(saved: Any, now: Any) -> bool:
+    """Whether a saved setting is the one of now; what is no setting at all, as an array, is another."""
+    return (saved is None or isinstance(saved, bool | int | float | str)) and bool(saved == now)

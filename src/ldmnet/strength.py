@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ldmnet.graph.groups import Groups
+from ldmnet.graph.points import largest
 from ldmnet.saved import check_mapping, check_number, refuse
 from ldmnet.settings import ManifoldSettings
 
@@ -131,7 +132,7 @@ class Pull:
         if self.absolute:
             return penalty
         width, before = measure(), self.within
-        spread, self.within = width.spread, width.within
+        spread, self.within, self.braked = width.spread, width.within, width.vanished
         self.untrained = self.within if self.updates == 1 else self.untrained
         self.lowest = min(self.lowest, self.within)
         if away is not None:
@@ -235,16 +236,27 @@ class Width:
     Attributes:
         spread: s2, the mean of |f - mean f|^2, an outlier counting no more than `OUTLIER` medians.
         within: the share of the variance within groups; zero where there is one group.
+        vanished: why the spread cannot be measured, in words, or nothing.
     """
 
     spread: float
     within: float
+    vanished: str = ""
 
     @classmethod
-    def of(cls, whole: float, spread: float, within: float | None) -> Width:
-        """From means over the samples: of |f - mean f|^2, of the same without outliers, and within groups, if any."""
+    def of(cls, whole: float, spread: float, within: float | None, largest: float, dtype: torch.dtype) -> Width:
+        """From means over the samples: of |f - mean f|^2, of the same without outliers, and within groups, if any.
+
+        `largest` is the largest difference from the mean in any coordinate, `dtype` the features' type.
+        """
         spread = spread if spread > ALIKE * whole else whole
-        return cls(spread, 0.0 if within is None else within / max(whole, 1e-300))
+        vanished = ""
+        if whole < torch.finfo(dtype).tiny and largest > 0:
+            vanished = (
+                f"the features differ by {largest:.2g} at most: their squares vanish in {dtype}, "
+                "so the pull cannot be measured. Scale the layer's output, or train in float64"
+            )
+        return cls(spread, 0.0 if within is None else within / max(whole, 1e-300), vanished)
 
 
 def measured(f: Tensor, groups: Groups) -> Width:
@@ -255,7 +267,7 @@ def measured(f: Tensor, groups: Groups) -> Width:
     within = None
     if len(groups.sizes) > 1:
         within = float((centred - groups.means(centred)).square_().sum(1).mean())
-    return Width.of(whole, spread, within)
+    return Width.of(whole, spread, within, largest(centred), f.dtype)
 
 
 @lru_cache(maxsize=16)

@@ -185,3 +185,13 @@ def test_points_nearer_to_each_other_than_float32_can_tell(full_searches):
     assert full_searches == [150, 60, 150]  # the sixty are searched again
     expected = dense(features)
     torch.testing.assert_close(found.distance.double(), expected.values, rtol=1e-3, atol=1e-7)
+
+
+def test_whoever_is_not_on_a_list_is_beyond_its_reach_whatever_was_rounded():
+    turned = torch.linalg.qr(cloud(150, 150))[0].float()  # all as far from each other, but for rounding
+    search = candidates.CandidateSearch(distances.Room())
+    search(turned, None, 10)
+    points = (turned - turned.mean(0)).double()
+    apart = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(torch.inf)
+    beyond = apart.scatter(1, search._lists, torch.inf).amin(1)
+    assert (search._reach.double() < beyond).all()

@@ -115,6 +115,19 @@ def test_what_is_not_a_protocol_is_said(tree, says):
         read_casia(tree, [1])
 
 
+@pytest.mark.parametrize("line", ["..", ".", "/", "a/b/..", "../../a/b/c.bmp", "/etc/a/b/c.bmp", "a/b/c\0.bmp", "\\"])
+def test_lines_that_lead_out_of_the_data_set_are_refused(tree, line):
+    (tree / "protocols" / "nir_probe_1.txt").write_text(f"{line}\n")
+    with pytest.raises(DataError, match=r"line 1: .* is not a path like"):
+        read_casia(tree, [1])
+
+
+def test_a_list_that_is_not_text_is_refused(tree):
+    (tree / "protocols" / "nir_probe_1.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="is not a list of images: it is not UTF-8"):
+        read_casia(tree, [1])
+
+
 def test_an_image_that_cannot_be_read_is_named(tree):
     broken = tree / "s1" / "VIS" / "10153" / "001.jpg"
     broken.write_bytes(b"not an image")

@@ -255,3 +255,11 @@ def test_wrong_shapes(says):
         pcg(system, cloud(69, 2))
     with says(InputError):
         pcg(system, cloud(70, 2), x0=cloud(70, 3))
+
+
+def test_a_start_that_is_not_a_number_is_not_solved():
+    W = self_tuned_weights(knn(cloud(30, 3), 8), 4)
+    v = cloud(30, 2)
+    start = v.clone()
+    start[3, 1] = torch.nan
+    assert pcg(PointIntegralSystem(W, 0.5, "lumped"), v, x0=start).status is not Status.CONVERGED

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import ldmnet
 from ldmnet.cli import main
 from ldmnet.errors import DataError, MissingExtraError
+from ldmnet.files import json_text, parse_json
 from ldmnet.palette import CLASS_COLORS, METHOD_COLORS, OTHER_COLORS
 from ldmnet.paper.presets import classification_runs
 from ldmnet.pim import grouped
@@ -360,7 +361,7 @@ def test_a_run_in_a_file_and_in_its_own_folder_is_one(tmp_path, comparison):
 
 
 def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
-    records = [json.loads(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
+    records = [parse_json(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
     others = [
         {**r, "hash": "x" + r["hash"], "data": "another", "accuracy": 1.0} for r in records if r["method"] == "none"
     ]
@@ -374,7 +375,7 @@ def test_comparisons_of_other_data_or_settings_are_apart(tmp_path, comparison):
 
 
 def test_a_comparison_pairs_only_runs_of_the_same_settings(tmp_path, comparison):
-    records = [json.loads(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
+    records = [parse_json(line) for line in (comparison / "records.jsonl").read_text().splitlines()]
     records = [{**r, "accuracy": 50.0 + i} for i, r in enumerate(records) if r["method"] in ("none", "ldmnet")]
     longer = {**records[-1], "hash": "longer", "accuracy": 99.0}
     longer["settings"] = {**longer["settings"], "epochs": 200}
@@ -387,7 +388,7 @@ def test_a_comparison_pairs_only_runs_of_the_same_settings(tmp_path, comparison)
 
 
 def test_splits_are_told_apart_by_their_seeds(tmp_path, comparison):
-    record = json.loads((comparison / "records.jsonl").read_text().splitlines()[0])
+    record = parse_json((comparison / "records.jsonl").read_text().splitlines()[0])
     found = [
         {**record, "hash": str(seed), "seed": seed, "settings": {**record["settings"], "seed": seed}}
         for seed in range(4)  # two splits, then three from seed 1 on
@@ -422,14 +423,25 @@ def test_runs_of_train_stand_side_by_side(tmp_path):
 
 def test_a_run_that_is_not_finished_is_shown_as_such(tmp_path):
     folder = make_training(tmp_path / "run", method="none")
-    run = json.loads((folder / "run.json").read_text())
+    run = parse_json((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "finished": False}))
     assert "not finished" in Page(write_report([folder], tmp_path / "report.html")).words
 
 
-def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):
-    path = write_records(tmp_path / "mnist.jsonl", make_record(loss_curve=[2.0, float("nan"), float("inf"), 0.5]))
-    shown = Page(write_report([path], tmp_path / "report.html"))
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" * 30])
+def test_numbers_that_nobody_can_count_with_are_refused(tmp_path, number):
+    path = tmp_path / "mnist.jsonl"
+    path.write_text(json.dumps(make_record(accuracy=12345.5)).replace("12345.5", number) + "\n")
+    with pytest.raises(DataError, match=r"line 1, is not a record: .* (finite number|more than 64 bits)"):
+        write_report([path], tmp_path / "report.html")
+
+
+def test_epochs_without_a_finite_number_leave_a_gap(tmp_path):
+    folder = make_training(tmp_path / "run")
+    unsealed(folder)
+    epochs = [{"epoch": i, "loss": loss} for i, loss in enumerate([2.0, float("nan"), float("inf"), 0.5])]
+    (folder / "history.jsonl").write_text("".join(f"{json_text(epoch)}\n" for epoch in epochs))
+    shown = Page(write_report([folder], tmp_path / "report.html"))
     assert shown.data["figures"]["loss-0"]["data"][0]["y"] == [2.0, None, None, 0.5]
 
 
@@ -473,9 +485,23 @@ def test_records_that_are_none_are_refused(tmp_path, line, said):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def unsealed(folder):
+    """As a run of an earlier version, without checksums of its files."""
+    content = parse_json((folder / "run.json").read_text())
+    del content["files"]
+    (folder / "run.json").write_text(json.dumps(content))
+
+
 def test_damaged_traces_are_refused(tmp_path):
     folder = make_training(tmp_path / "run", method="ldmnet")
     output = tmp_path / "report.html"
+    for name in ("updates.jsonl", "history.jsonl", "snapshots.npz"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:99] + bytes([whole[99] ^ 1]) + whole[100:])
+        words = f"Error: {folder / name} is damaged, or was edited: it is not what the run was finished with."
+        assert words in invoke("report", folder, "-o", output).output
+        (folder / name).write_bytes(whole)
+    unsealed(folder)
     (folder / "updates.jsonl").write_text('{"epoch": 0}\n')
     assert "updates.jsonl, line 1, cannot be read: it lacks status.\n" in invoke("report", folder, "-o", output).output
     (folder / "updates.jsonl").unlink()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,19 @@ import pytest
 import torch
 from rich.console import Console
 
+from ldmnet.data.userdata import Samples
 from ldmnet.errors import StateError
+from ldmnet.files import parse_json
 from ldmnet.locks import BusyError, owned
+from ldmnet.records.record import append, read_records
+from ldmnet.records.snapshots import read_snapshots
 from ldmnet.runs import Kept, Places, Run, RunSettings, execute, sweep_runs, unfinished
 from ldmnet.runs import network as network_module
 from ldmnet.runs.run import read_run
+from ldmnet.runs.samples import Reading, UserSettings
+from ldmnet.runs.trained import train_run
 from ldmnet.training import Method, TrainSettings
+from ldmnet.training.state import Run as TrainingState
 
 
 @pytest.fixture
@@ -83,6 +91,57 @@ def test_running_a_line_again_gives_the_same_accuracy(small_mnist, tmp_path):
     assert (first.accuracy, first.more["test_loss"]) == (again.accuracy, again.more["test_loss"])
 
 
+@pytest.mark.parametrize("patience", [None, 2])
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_cut_right_after_a_checkpoint_loses_no_epoch_and_no_snapshot(tmp_path, monkeypatch, after, patience):
+    settings = UserSettings(epochs=4, patience=patience, validation_share=0.3, test_share=0.3)
+    y = torch.arange(60) % 3
+    x = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)) + y[:, None]
+    samples = Samples(x, y, ["a", "b", "c"], [str(i) for i in range(60)])
+    train_run(samples, settings, Reading(), tmp_path / "whole")
+    save = TrainingState.save
+
+    def save_and_cut(self):
+        save(self)
+        if self.epoch == after:
+            raise KeyboardInterrupt
+
+    training = UserSettings.training
+    monkeypatch.setattr(UserSettings, "training", lambda self: replace(training(self), checkpoint_every=1))
+    monkeypatch.setattr(TrainingState, "save", save_and_cut)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(samples, settings, Reading(), tmp_path / "cut")
+    monkeypatch.setattr(TrainingState, "save", save)
+    train_run(samples, settings, Reading(), tmp_path / "cut")
+    assert not (tmp_path / "cut" / "checkpoint.pt").exists()
+    assert (tmp_path / "cut" / "history.jsonl").read_bytes() == (tmp_path / "whole" / "history.jsonl").read_bytes()
+    whole, cut = (read_snapshots(tmp_path / name / "snapshots.npz") for name in ("whole", "cut"))
+    assert list(whole.taken) == list(cut.taken)
+    for epoch, snapshot in whole.taken.items():
+        for name, part in vars(snapshot).items():
+            np.testing.assert_array_equal(getattr(cut.taken[epoch], name), part)
+
+
+def test_a_checkpoint_that_a_cut_left_beside_a_finished_record_is_removed(small_mnist, tmp_path):
+    run = run_of()
+    record = made(run, tmp_path, small_mnist)
+    left = tmp_path / record.hash / "checkpoint.pt"
+    left.touch()
+    assert made(run, tmp_path, small_mnist) == record
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("tail", ['{"half": ', None])
+def test_records_are_added_behind_what_a_full_disk_left(small_mnist, tmp_path, tail):
+    path = tmp_path / "mnist.jsonl"
+    first, second = (made(run_of(seed=seed), tmp_path, small_mnist) for seed in (0, 1))
+    append(path, first)
+    path.write_text(path.read_text()[:-1] if tail is None else path.read_text() + tail)
+    with pytest.warns(UserWarning, match="cut short after 9 bytes") if tail else nullcontext():
+        append(path, second)
+    assert read_records([path]) == [first, second]
+
+
 def test_a_done_run_is_not_run_again(small_mnist, tmp_path, monkeypatch):
     run = run_of()
     first = made(run, tmp_path, small_mnist)
@@ -103,7 +162,7 @@ def test_a_cut_run_goes_on_and_ends_as_if_it_had_not_been_cut(small_mnist, tmp_p
         made(run, tmp_path / "cut", small_mnist, on_epoch=cut)
     seen = []
     resumed = made(run, tmp_path / "cut", small_mnist, on_epoch=seen.append)
-    assert [e.epoch for e in seen] == [3]
+    assert [e.epoch for e in seen] == [2, 3]  # the cut epoch is made again: its checkpoint comes last
     assert resumed.loss_curve == whole.loss_curve
     assert resumed.more["test_loss"] == whole.more["test_loss"]
     assert not list((tmp_path / "cut").rglob("*.pt"))
@@ -146,7 +205,7 @@ def test_a_sweep_says_what_was_noted_of_earlier_runs_in_folders_and_in_records(w
     run, screen = run_of(), io.StringIO()
     made(run, where.runs_dir, where.data_dir)
     path = where.runs_dir / run.settings.hash() / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_note": "half is missing"}))
+    path.write_text(json.dumps({**parse_json(path.read_text()), "data_note": "half is missing"}))
     for _ in range(2):
         swept([run], where, console=Console(file=screen, width=300))
     assert screen.getvalue().count(
@@ -246,6 +305,7 @@ import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from ldmnet.runs import Places, Run, RunSettings, sweep_runs
+from ldmnet.runs.run import Measured
 from ldmnet.training.history import Epoch
 
 @dataclass(frozen=True)
@@ -257,15 +317,16 @@ class Endless(RunSettings):
         return {}
 
     def measure(self, data, watch):
-        Path(sys.argv[1], "pid").write_text(str(os.getpid()))
-        while True:
+        Path(sys.argv[1], f"{self.seed}.pid").write_text(str(os.getpid()))
+        while self.seed == 0:
             time.sleep(0.05)
             watch(Epoch(0, 0.1, 1.0, 0.0, 0.5))
+        return Measured({"accuracy": 1.0})
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    places = Places(jobs=1, runs_dir=folder / "runs", results=folder / "results")
-    sweep_runs([Run("mnist", "none", Endless("mnist", 5))], "mnist", places)
+    places = Places(jobs=2, runs_dir=folder / "runs", results=folder / "results")
+    sweep_runs([Run("mnist", "none", Endless("mnist", 5, seed)) for seed in (0, 1)], "mnist", places)
 """
 
 
@@ -274,11 +335,12 @@ if __name__ == "__main__":
 def test_the_processes_of_a_killed_sweep_end_too(tmp_path):
     (tmp_path / "endless.py").write_text(ENDLESS_SWEEP)
     sweep = subprocess.Popen([sys.executable, tmp_path / "endless.py", tmp_path], stderr=subprocess.DEVNULL)
-    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    worker = (tmp_path / "pid").read_text()
+    wait_until(lambda: (tmp_path / "0.pid").exists() and (tmp_path / "results" / "mnist.jsonl").exists())
+    workers = [(tmp_path / f"{seed}.pid").read_text() for seed in (0, 1)]  # one trains, one has nothing left to do
+    assert workers[0] != workers[1]
     sweep.kill()
     sweep.wait()
-    wait_until(lambda: state_of(worker) in ("", "Z"))
+    wait_until(lambda: all(state_of(worker) in ("", "Z") for worker in workers))
 
 
 def state_of(pid: str) -> str:

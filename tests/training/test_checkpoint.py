@@ -142,6 +142,20 @@ def test_a_failed_write_leaves_the_old_checkpoint_whole(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["run.pt"]
 
 
+def test_a_checkpoint_takes_the_old_ones_place_in_one_step(tmp_path, monkeypatch):
+    path = tmp_path / "run.pt"
+    save_checkpoint(path, state())
+    whole = path.read_bytes()
+
+    def cut(*names):
+        raise CutShortError
+
+    monkeypatch.setattr("ldmnet.files.os.replace", cut)
+    with pytest.raises(CutShortError):
+        save_checkpoint(path, {**state(), "epoch": 1})
+    assert path.read_bytes() == whole
+
+
 def test_a_write_that_is_interrupted_leaves_nothing_behind(tmp_path, monkeypatch):
     def interrupted(obj, file):
         raise KeyboardInterrupt
@@ -355,7 +369,7 @@ WRONG_PARTS = {
 @pytest.mark.parametrize("wrong", WRONG_PARTS)
 def test_a_checkpoint_with_a_wrong_part_is_refused_and_the_model_left_alone(tmp_path, wrong):
     path, model = tmp_path / "run.pt", network()
-    start_and_cut(path, METHODS["ldmnet"], 2)
+    start_and_cut(path, METHODS["ldmnet"], 3)
     state = read_checkpoint(path)
     WRONG_PARTS[wrong](state)
     save_checkpoint(path, state)

@@ -12,6 +12,7 @@ from ldmnet.cli.match import match
 from ldmnet.cli.options import Sentences, examples
 from ldmnet.cli.report import report
 from ldmnet.cli.tables import figure, parts, table
+from ldmnet.cli.verify import verify
 from ldmnet.cli.yourdata import compare, train, tune
 
 
@@ -49,6 +50,7 @@ COMMANDS = {  # with the words of `ldmnet --help`, which fit a line of 80 charac
     tune: "Choose strength and coupling for your data.",
     export: "Write a trained network as an ONNX file.",
     report: "Write one HTML page about runs.",
+    verify: "Train a run again and compare.",
 }
 for command, words in COMMANDS.items():
     command.short_help = words

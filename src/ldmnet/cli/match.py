@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ldmnet.cli.options import FOLDER, Listed, examples, options_of, together
@@ -101,7 +102,7 @@ def show_matched(records: Sequence[Record], output: Path | None, console: Consol
     from ldmnet.records.matched import HEAD, draw, heading, matched_rows
 
     caption = "Accepted at 1 % and 0.1 % false accepts. Means over the splits, ± their standard deviation."
-    table = Table(title=heading(records), caption=caption)
+    table = Table(title=escape(heading(records)), caption=caption)
     for column in HEAD:
         table.add_column(column, justify="left" if column in ("method", "settings") else "right")
     for best, cells in matched_rows(records):
@@ -109,6 +110,6 @@ def show_matched(records: Sequence[Record], output: Path | None, console: Consol
         table.add_row(cells[0], f"[bold]{number}[/]{plus}{spread}" if best else cells[1], *cells[2:])
     console.print(table)
     for note in dict.fromkeys(record.data_note for record in records if record.data_note):
-        console.print(f"Note: {note}.", highlight=False, soft_wrap=True)
+        console.print(f"Note: {note}.", highlight=False, markup=False, soft_wrap=True)
     for picture in draw(records, output) if output else ():
-        console.print(str(picture), highlight=False, soft_wrap=True)
+        console.print(str(picture), highlight=False, markup=False, soft_wrap=True)

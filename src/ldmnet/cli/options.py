@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import re
 import types
@@ -17,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from ldmnet.errors import DivergenceError, LDMNetError
 
+NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")  # as torch puts it
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
@@ -122,9 +124,16 @@ class Sentences(click.Group):
         except LDMNetError as error:
             raise RefusalError(f"{error} (--{error.setting})" if error.setting else str(error)) from error
         except OSError as error:
-            if error.filename is None or error.strerror is None:  # a closed pipe, say: click knows what to do
+            if error.errno in (None, errno.EPIPE):  # a closed pipe: click knows what to do
                 raise
-            raise RefusalError(f"{error.filename}: {error.strerror}.") from error
+            where = "what was to be written or read" if error.filename is None else error.filename
+            raise RefusalError(f"{where}: {error.strerror}.") from error
+        except MemoryError as error:
+            raise RefusalError("there is not enough memory for this.") from error
+        except RuntimeError as error:
+            if not any(words in str(error) for words in NO_MEMORY):
+                raise
+            raise RefusalError("there is not enough memory for this.") from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from ldmnet.distributed.plan import Shard
 from ldmnet.distributed.system import SpreadSystem
 from ldmnet.distributed.world import World
 from ldmnet.graph.groups import Groups
+from ldmnet.graph.points import largest
 from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
 from ldmnet.strength import FAR, OUTLIER, Width
@@ -49,7 +50,8 @@ def spread_width(world: World, f: Tensor, groups: Groups, shards: Sequence[Shard
             within += (here - middle).square_().sum(dtype=torch.float64).cpu()
     parts = [distance.sum(dtype=torch.float64).cpu(), clamped.sum(dtype=torch.float64).cpu(), within]
     whole, spread, inside = (world.total(torch.stack(parts)) / n).tolist()
-    return Width.of(whole, spread, inside if classes > 1 else None)
+    highest = float(world.most(torch.tensor(largest(centred), dtype=torch.float64)))
+    return Width.of(whole, spread, inside if classes > 1 else None, highest, f.dtype)
 
 
 def median(world: World, values: Tensor, n: int) -> float:

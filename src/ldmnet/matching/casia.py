@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ldmnet.data.readers import is_image, read_images
 from ldmnet.errors import DataError, InputError
+from ldmnet.files import read_bounded
 from ldmnet.matching.protocols import Fold
 from ldmnet.matching.table import MatchTable, read_npz_arrays, standardised
 
@@ -75,13 +76,20 @@ def read_casia(
 
 
 def key_of(path: str) -> str:
-    """A path with forward slashes and without its extension."""
-    return str(PurePosixPath(path.strip().replace("\\", "/")).with_suffix(""))
+    """A path with forward slashes and without its extension; empty if it leads out of the data set, or nowhere."""
+    found = PurePosixPath(path.strip().replace("\\", "/"))
+    if not found.name or found.is_absolute() or ".." in found.parts or "\0" in path:
+        return ""
+    return str(found.with_suffix(""))
 
 
 def _read_list(file: Path) -> list[str]:
     keys = []
-    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+    try:
+        lines = read_bounded(file).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not a list of images: it is not UTF-8 ({error.reason}).") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         key = key_of(line)

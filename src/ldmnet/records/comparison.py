@@ -70,7 +70,7 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
                 std=std,
                 splits=len(found),
                 gain=mean_and_spread(gains)[0],
-                p=paired_p(gains, some.n_test / some.n_train) if gains else None,
+                p=paired_p(gains, some.n_test / max(1, some.n_train)) if gains else None,
                 ended_badly=sum(bool(record.ended_badly) for record in found.values()) if mean is not None else 0,
             )
         )

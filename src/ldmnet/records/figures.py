@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ldmnet.errors import DataError, missing_extra
+from ldmnet.files import written_whole
 from ldmnet.matching.embeddings import plane
 from ldmnet.palette import TITLES, TUNED, class_color, method_color, title_of
 from ldmnet.records.leads import Parts, standard_error
@@ -65,8 +66,8 @@ def _panels(titles: Collection[str]) -> tuple[Any, Any]:
 def _saved(figure: Any, path: Path, title: str = "") -> Path:
     if title:
         figure.suptitle(title, fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as place:
+        figure.savefig(place, dpi=110)
     pyplot().close(figure)
     return path
 

@@ -6,7 +6,6 @@ marks the row's other records as not chosen, so the order of the lines says noth
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 import sys
@@ -22,10 +21,23 @@ import torch
 
 import ldmnet
 from ldmnet.errors import DataError
-from ldmnet.files import write_atomically
+from ldmnet.files import append_line, mend_tail, read_json_lines, sealed_json, write_atomically
 from ldmnet.locks import owned
 
 FORMAT = 1
+Number, Text, Whole = float | None, str | None, int | None
+MORE: dict[str, Any] = {  # what `more` may hold that others count with, by name
+    **dict.fromkeys(("train_loss", "test_loss", "val_accuracy", "val_loss", "strength", "mu", "lambda_tilde"), Number),
+    **dict.fromkeys(("solver", "class_names"), list[str]),
+    "best_epoch": Whole,
+    "shape": list[int],
+    "columns": list[str] | None,
+    "label": Text,
+    "data_name": Text,
+    "reading": dict[str, Any],
+    "preprocessing": dict[str, Any],
+}
+PERCENT = ("accuracy", "paper", "val_accuracy")
 OF_THE_RUN = ("seed", "split", "threads")  # settings in which the runs of a cell may differ
 
 
@@ -116,6 +128,7 @@ class Record:
         if content["format"] != FORMAT:
             raise DataError(f"{where} is a record of format {content['format']!r}, and this version reads {FORMAT}.")
         wrong = [name for name, hint in _hints().items() if name in content and not _fits(content[name], hint)]
+        wrong += [name for name in PERCENT if name not in wrong and not 0 <= (content.get(name) or 0) <= 100]
         if wrong:
             raise DataError(f"{where} is not a record: its {wrong[0]} is {str(content[wrong[0]])[:40]!r}.")
         known = {f.name for f in fields(cls)} - {"more"}
@@ -125,7 +138,7 @@ class Record:
 
 @cache
 def _hints() -> dict[str, Any]:
-    return {name: hint for name, hint in get_type_hints(Record).items() if name != "more"}
+    return {name: hint for name, hint in get_type_hints(Record).items() if name != "more"} | MORE
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -134,6 +147,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is list:
         return isinstance(value, list) and all(_fits(one, get_args(hint)[0]) for one in value)
+    if get_origin(hint) is dict and get_args(hint)[1] is not Any:
+        return isinstance(value, dict) and all(_fits(one, get_args(hint)[1]) for one in value.values())
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, int | float if hint is float else get_origin(hint) or hint)
@@ -159,19 +174,10 @@ def command_line() -> str:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file; a line that is none is named."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as records: {error}.") from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}, is not a record: {error}.") from error
+    found = read_json_lines(path)
+    for number, content in enumerate(found, 1):
         if not isinstance(content, dict):
             raise DataError(f"{path}, line {number}, is not a record: not an object.")
-        found.append(content)
     return found
 
 
@@ -191,20 +197,20 @@ def append(path: Path, record: Record) -> None:
     again. Settings that a user gave replace nothing. Processes that write to one file take turns.
     """
     with owned(path.with_name(f".{path.name}.lock"), wait=True):
+        if path.exists():
+            mend_tail(path)
         old = read_records([path]) if path.exists() else []
         new = [_beside(other, record) for other in old]
         if not any(_same_run(other, record) for other in old):
             new.append(record)
         if new[: len(old)] != old:
-            write_atomically(path, "".join(_line(one) for one in new))
+            write_atomically(path, "".join(f"{_line(one)}\n" for one in new))
         elif len(new) > len(old):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(_line(record))
+            append_line(path, _line(record))
 
 
 def _line(record: Record) -> str:
-    return json.dumps(record.to_json()) + "\n"
+    return sealed_json(record.to_json())
 
 
 def _same_run(first: Record, second: Record) -> bool:
@@ -237,7 +243,7 @@ def chosen_by_seed(records: Sequence[Record]) -> dict[int, Record]:
         if not alike(record.settings, found[0].settings):
             raise DataError(
                 f"{record.table}, {record.method}: the runs {found[0].hash} and {record.hash} have other settings and "
-                'both are marked as chosen. Mark one of them in its record: "chosen": false.'
+                'both are marked as chosen. Mark one of them in its record, and remove its "sum": "chosen": false.'
             )
     by_seed: dict[int, Record] = {}
     for record in found:

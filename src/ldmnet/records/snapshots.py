@@ -11,6 +11,7 @@ network as one without.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -214,17 +215,23 @@ class Trace:
             self._then(epoch)
 
     def _kept_before(self, done: int) -> dict[int, Snapshot]:
+        if not (self._folder / FILE).exists():
+            return {}
         try:
             old = read_snapshots(self._folder / FILE)
-        except (DataError, OSError):
+        except DataError as error:
+            warnings.warn(f"{error} The snapshots before epoch {done} are left out.", UserWarning, stacklevel=2)
             return {}
         same = old.points.names == self._points.names
         return {epoch: snapshot for epoch, snapshot in old.taken.items() if 0 < epoch < done and same}
 
     def finish(self, fit: Fit) -> None:
         """Take the last snapshot again if other weights were put back at the end."""
-        if self._started and fit.best_epoch is not None:
-            self._taken[len(fit.history)] = take(self._model, self._points, self._layer)
+        done = len(fit.history)
+        if not self._started and done:  # all epochs were done before a cut
+            self._taken |= self._kept_before(done + 1)
+        if done and (fit.best_epoch is not None or done not in self._taken):
+            self._taken[done] = take(self._model, self._points, self._layer)
             write_snapshots(self._folder / FILE, Snapshots(self._points, self._taken))
 
 

@@ -18,7 +18,7 @@ from ldmnet.records.figures import DATA
 from ldmnet.records.record import Record, read_lines, read_records
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
 from ldmnet.records.snapshots import Snapshots, read_snapshots
-from ldmnet.runs.run import HISTORY, RECORD, UPDATES, read_run
+from ldmnet.runs.run import HISTORY, RECORD, UPDATES, check_beside, read_run
 
 Kind = Literal["paper", "comparison", "training"]
 KINDS = "the folder of a run, or a file of records (*.jsonl)"
@@ -159,6 +159,8 @@ def _of_folder(folder: Path) -> list[Run]:
 
 def _run(record: Record, source: str, file: Path, trace: Path) -> Run:
     """Make a run of a record and of what its folder kept."""
+    if (trace / RECORD).exists():
+        check_beside(trace)
     return Run(
         record,
         source,

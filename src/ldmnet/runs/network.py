@@ -49,7 +49,7 @@ def train_network(
         )
     if traced is not None:
         traced.finish(result)
-    watch.keep_updates(result)
+    watch.keep_log(result)
     return Measured(_numbers(result, judged), result.model)
 
 

@@ -10,7 +10,6 @@ record), `history.jsonl` (one line per epoch), `updates.jsonl` (one per update o
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,17 @@ import ldmnet
 from ldmnet.distributed.launch import joined
 from ldmnet.distributed.world import World
 from ldmnet.errors import DataError, DivergenceError, StateError
-from ldmnet.files import write_atomically
+from ldmnet.files import (
+    append_line,
+    clear_leftovers,
+    json_text,
+    parse_json,
+    read_bounded,
+    read_json,
+    sealed_json,
+    write_atomically,
+)
+from ldmnet.fingerprints import file_hash
 from ldmnet.locks import owned
 from ldmnet.records.record import Record, command_line, versions
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
@@ -38,6 +47,7 @@ from ldmnet.training.together import of_first
 RECORD, WEIGHTS, CHECKPOINT, HISTORY, UPDATES = (
     "run.json", "model.safetensors", "checkpoint.pt", "history.jsonl", "updates.jsonl",
 )  # fmt: skip
+BESIDE = (HISTORY, UPDATES, SNAPSHOTS)  # what a report shows beside the record
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +145,7 @@ class Run(Generic[TaskT]):
             **found,
         }
         content = {**Record(table="", method="", seed=0, hash="", settings={}).to_json(), **fields, **self.more}
-        return Record.from_json(json.loads(json.dumps(content)), self.table)  # as it will be read again
+        return Record.from_json(parse_json(json_text(content)), self.table)  # as it will be read again
 
 
 @dataclass(eq=False)
@@ -166,20 +176,22 @@ class Watch:
         if not self._started:
             if self.begun is not None:
                 write_record(self.folder, self.begun)
-            old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            write_atomically(path, "".join(f"{line}\n" for line in old[: epoch.epoch]))
+            old = read_bounded(path).splitlines(keepends=True) if path.exists() else []
+            write_atomically(path, b"".join(old[: epoch.epoch]).decode(errors="replace"))
             self._started = True
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(epoch.as_dict()) + "\n")
+        append_line(path, json_text(epoch.as_dict()))
         if self.on_epoch is not None:
             self.on_epoch(epoch)
 
-    def keep_updates(self, fit: Fit) -> None:
-        """Write the regulariser's log, where there is one."""
+    def keep_log(self, fit: Fit) -> None:
+        """Write the whole history, whatever cuts left of it, and the regulariser's log, where there is one."""
+        if fit.history:
+            whole = "".join(f"{json_text(epoch.as_dict())}\n" for epoch in fit.history)
+            write_atomically(self.folder / HISTORY, whole)
         if fit.regularizer is not None:
             every = fit.method.epochs_per_update
             lines = [{"epoch": i * every, **asdict(update)} for i, update in enumerate(fit.regularizer.log)]
-            write_atomically(self.folder / UPDATES, "".join(json.dumps(line) + "\n" for line in lines))
+            write_atomically(self.folder / UPDATES, "".join(f"{json_text(line)}\n" for line in lines))
 
 
 def execute(
@@ -215,6 +227,7 @@ def execute(
     if world is not None and world.rank:
         return _follow(world, run, load)
     with owned(folder / "lock", wait=wait):
+        clear_leftovers(folder)
         done = read_run(folder) if (folder / RECORD).exists() else None
         if done is not None and done.hash != run.settings.hash():
             _refuse_other(done, run, folder)
@@ -222,6 +235,7 @@ def execute(
         needed = [name for name, asked in ((WEIGHTS, keep_weights), (SNAPSHOTS, snapshots)) if asked and again]
         whole = all((folder / name).exists() for name in needed)
         if done is not None and done.finished and (whole or done.diverged):  # one that diverged leaves nothing behind
+            (folder / CHECKPOINT).unlink(missing_ok=True)  # a cut may have left it
             return of_first(world, replace(done, **run.place(), more={**done.more, **run.more}))
         of_first(world, None)
         data = load()
@@ -254,19 +268,31 @@ def _follow(world: World, run: Run[Task], load: Callable[[], Any]) -> Record:
 
 def write_record(folder: Path, record: Record) -> None:
     """Write a run's record into its folder."""
-    write_atomically(folder / RECORD, json.dumps(record.to_json()))
+    beside = {name: file_hash(folder / name) for name in BESIDE if record.finished and (folder / name).exists()}
+    write_atomically(folder / RECORD, sealed_json(record.to_json() | {"files": beside}))
 
 
 def read_run(folder: Path) -> Record:
     """The record in a run's folder, finished or not."""
     path = folder / RECORD
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(f"{folder} holds no run: {RECORD} is missing. Name a folder that train wrote.") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+    if not path.exists():
+        raise DataError(f"{folder} holds no run: {RECORD} is missing. Name a folder that train wrote.")
+    content = read_json(path)
+    if isinstance(content, dict):
+        content.pop("files", None)
     return Record.from_json(content, str(path))
+
+
+def check_beside(folder: Path) -> None:
+    """Refuse a finished run whose history, log of updates or snapshots are not those that it was finished with."""
+    content = read_json(folder / RECORD)
+    files: Any = content.get("files") if isinstance(content, dict) else None
+    for name in BESIDE if isinstance(files, dict) else ():
+        if name in files and (folder / name).exists() and file_hash(folder / name) != files[name]:
+            raise DataError(
+                f"{folder / name} is damaged, or was edited: it is not what the run was finished with. Get it again, "
+                "or remove it."
+            )
 
 
 def _refuse_other(old: Record, run: Run[Task], folder: Path) -> None:

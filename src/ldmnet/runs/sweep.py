@@ -11,15 +11,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import wait as wait_for
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ldmnet.errors import StateError
 from ldmnet.locks import BusyError
 from ldmnet.records.record import Record, append, read_records
 from ldmnet.records.snapshots import FILE as SNAPSHOTS
@@ -133,17 +137,24 @@ def sweep_runs(
                     run, record = waiting.pop(future), future.result()
                     if isinstance(record, str):
                         if run.key not in elsewhere:
-                            console.print(f"{run.row}, seed {run.settings.seed}: done by {record}", highlight=False)
+                            console.print(
+                                f"{run.row}, seed {run.settings.seed}: done by {record}", highlight=False, markup=False
+                            )
                         elsewhere[run.key] = time.monotonic() + LOOK_AGAIN
                         queue.append(run)
                         continue
                     found.setdefault(run.key, record)
                     append(results, found[run.key])
                     done = len(runs) - len(queue) - len(waiting)
-                    console.print(_line(record, done, len(runs)), highlight=False)
-        except BaseException:
+                    console.print(_line(record, done, len(runs)), highlight=False, markup=False)
+        except BaseException as error:
             for process in (pool._processes or {}).values():  # a cut run resumes from its checkpoint
                 process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise StateError(
+                    "a process of the sweep was ended from outside, as the system does where memory is short. Run the "
+                    "same command again, with fewer jobs: finished runs are kept, cut ones resume."
+                ) from error
             raise
     for key, record in found.items():
         if record.chosen and key in recorded and not recorded[key].chosen:  # it is chosen again
@@ -205,14 +216,20 @@ def _recorded(results: Path) -> dict[Key, Record]:
 def _start(counter: Synchronized[int]) -> None:
     global _epochs_done
     _epochs_done = counter
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process, idle or not, when the sweep itself is gone; a cut run resumes from its checkpoint."""
+    wait_for([parent])
+    os._exit(1)  # an exception would only end the run: its process would wait for another one for ever
 
 
 def _count(epoch: Epoch) -> None:
-    """After each epoch: move the bar, and stop if the sweep itself is gone (a cut run resumes from its checkpoint)."""
+    """After each epoch: move the bar."""
     assert _epochs_done is not None
-    parent = multiprocessing.parent_process()
-    if parent is not None and not parent.is_alive():
-        os._exit(1)  # an exception would only end the run: its process would wait for another one for ever
     with _epochs_done.get_lock():
         _epochs_done.value += 1
 

@@ -114,7 +114,8 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
     if run.diverged:
         raise StateError(f"{folder} has no network: {run.diverged}")
     known = {f.name for kind in (UserSettings, Reading) for f in fields(kind)}
-    if strange := [name for name in (*run.settings, *run.more.get("reading", {})) if name not in known]:
+    read = run.more.get("reading")
+    if strange := [name for name in (*run.settings, *(read if isinstance(read, dict) else ())) if name not in known]:
         raise StateError(
             f"{path} was written by ldmnet {run.versions.get('ldmnet', 'of another version')}, and this version does "
             f"not know {', '.join(strange)}. Install that version, or train again."

@@ -7,6 +7,7 @@ test share and seed tests on take no part.
 
 from __future__ import annotations
 
+import sqlite3
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ def tune_strengths(
         import optuna
     except ImportError as error:
         raise missing_extra("optuna", "tune") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that fails would be told with its traceback
     settings = replace(settings, method="ldmnet", strength=None, coupling=None, mu=None, lambda_tilde=None)
     rest = _without_test(samples, test_share, settings.seed)
     # a seed of no split that anything is tested on
@@ -99,6 +100,8 @@ def tune_strengths(
             load_if_exists=True,
         )
     except Exception as error:  # Optuna's and SQLAlchemy's, of a damaged file or one of another version
+        if _disk(error):
+            raise _unwritten(storage, error) from error
         raise StateError(f"{storage} is not a search that can be resumed. Choose another folder.") from error
     key = short_hash([task.hash(), splits, test_share, len(samples.x)])
     if study.user_attrs.get("key", key) != key:
@@ -125,7 +128,12 @@ def tune_strengths(
             on_trial(trial.number, trial.value)
 
     missing = 0 if _rule_trials(study, (states.COMPLETE,)) else 1
-    study.optimize(accuracy, n_trials=max(missing, trials - _finished(study)), callbacks=[report])
+    try:
+        study.optimize(accuracy, n_trials=max(missing, trials - _finished(study)), callbacks=[report])
+    except Exception as error:
+        if not _disk(error):
+            raise
+        raise _unwritten(storage, error) from error
     best, (untuned, *_) = study.best_trial, _rule_trials(study, (states.COMPLETE,))
     return Tuned(
         strength=best.params["strength"],
@@ -159,6 +167,17 @@ def _without_test(samples: Samples, share: float, seed: int) -> Samples:
             )
     names = [samples.names[i] for i in kept.tolist()]
     return replace(samples, x=samples.x[kept], y=y, names=names)
+
+
+def _disk(error: BaseException | None) -> bool:
+    """Whether an error of Optuna's comes from SQLite, as where the disk is full or may not be written."""
+    return error is not None and (isinstance(error, sqlite3.OperationalError) or _disk(error.__cause__))
+
+
+def _unwritten(storage: Path, error: BaseException) -> StateError:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return StateError(f"{storage} cannot be written: {error}. The runs are kept, and the search can be resumed.")
 
 
 def _finished(study: Any) -> int:

@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -30,27 +30,13 @@ ZEROS = b"0" * DIGITS
 _IN_WEIGHTS = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
-class _Hashed:
-    """A file that is written, and the checksum of what went there."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-
-    def write(self, content: bytes) -> int:
-        self.digest.update(content)
-        return self._file.write(content)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint; a cut leaves the old one whole."""
+    content = io.BytesIO()  # in memory first: torch's own writer ends in an error of its own where the disk is full
+    torch.save(dict(state), content)
     with written_whole(path) as place, place.open("wb") as file:
-        hashed = _Hashed(file)
-        torch.save(dict(state), hashed)  # type: ignore[arg-type]
-        file.write(SEAL + hashed.digest.hexdigest().encode())
+        file.write(content.getbuffer())
+        file.write(SEAL + hashlib.sha256(content.getbuffer()).hexdigest().encode())
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -110,7 +96,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         StateError: the file is damaged, not one of ours, or of another network.
     """
     content = read_bounded(path, error=StateError)
-    found = _IN_WEIGHTS.search(content, 0, 8 + int.from_bytes(content[:8], "little"))
+    found = _IN_WEIGHTS.search(content, 0, min(len(content), 8 + int.from_bytes(content[:8], "little")))
     if found is None:
         raise StateError(
             f"{path} has no checksum: it holds something else, is cut short, or is of an earlier version. {GET_AGAIN}"

@@ -233,10 +233,10 @@ def _train(run: Run, validation: tuple[Tensor, Tensor] | None, on_epoch: OnEpoch
         run.history.append(epoch)
         run.epoch += 1
         run.keep_best_weights()
+        if on_epoch is not None:  # before the checkpoint: what a cut in between leaves is made again, not left out
+            on_epoch(epoch)
         if run.epoch % run.settings.checkpoint_every == 0 or run.finished:
             run.save()
-        if on_epoch is not None:
-            on_epoch(epoch)
     run.put_best_back()
 
 
