@@ -98,7 +98,7 @@ class Targets:
 
 def _made(sharing: Sharing, size: int) -> str:
     """The path of a new file of so many bytes."""
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 the name is made by mkstemp
     folder = sharing.folder or (memory if memory.is_dir() and os.access(memory, os.W_OK) else None)
     handle, path = tempfile.mkstemp(prefix="ldmnet-targets-", dir=folder)
     try:
