@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "distributed"))
 
 TIMEOUT = 10.0
-MOMENTS = {"message": 250, "save": 500, "epoch": 7}  # how often each comes, about
+MOMENTS = {"message": 250, "save": 7, "epoch": 7}  # how often each comes, about
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
 """Processes that train together, of which one dies or hangs on purpose: for the tests and the script of kills."""
 
+import hashlib
 import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
@@ -48,13 +50,12 @@ def prepare(end, when, count):
 
             setattr(World, name, call)
     if when == "save":
-        plain_write = checkpoints._Hashed.write
 
-        def write(self, content):
+        def sha256(content):  # the content is written, its seal is not, and the file has not its name yet
             counted()
-            return plain_write(self, content)
+            return hashlib.sha256(content)
 
-        checkpoints._Hashed.write = write
+        checkpoints.hashlib = SimpleNamespace(sha256=sha256)
     return (lambda epoch: counted()) if when == "epoch" else (lambda epoch: None)
 
 
