@@ -256,7 +256,7 @@ def fitted(group, folder, batchnorm=False, epochs=6, cut=None, n=240, seed=None)
 
     def on_epoch(epoch):
         told.append(epoch.epoch)
-        if cut is not None and epoch.epoch == 2:  # as a process that ends here leaves it
+        if cut is not None and epoch.epoch == 3:  # told before it is saved: as a process that ends here leaves it
             shutil.copy(Path(folder) / "checkpoint.pt", cut)
 
     layer = "4" if batchnorm else "3"
