@@ -667,3 +667,23 @@ def test_features_whose_squares_vanish_are_told():
         regularizer.step(f)
     ManifoldRegularizer(groups=torch.arange(60) % 3).step(f.double())  # served there, and without a word
     ManifoldRegularizer(groups=torch.arange(60) % 3).step(torch.zeros(60, 5))  # nothing differs at all
+
+
+@pytest.mark.parametrize(("few", "told"), [(6, False), (5, True)])
+def test_a_rare_class_is_told_once_the_pull_begins(few, told):
+    groups = torch.tensor([0] * 50 + [1] * few)
+    draw = torch.Generator().manual_seed(0)
+    apart = torch.nn.functional.one_hot(groups, 3).float() * 4
+    regularizer = ManifoldRegularizer(groups=groups)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for update in range(4):
+            noise = torch.randn(len(groups), 3, generator=draw)
+            features = apart * min(1, update) + noise  # the classes come apart after the first update
+            regularizer.step(features)
+            regularizer.penalty(features, torch.arange(len(groups)))
+            said = [str(w.message) for w in caught if "rare" in str(w.message)]
+            assert len(said) == int(told and regularizer.log[-1].strength > 0)
+    assert regularizer.log[-1].strength > 0
+    if told:
+        assert "one class has 5 samples and another 50" in said[0]

@@ -39,7 +39,7 @@ from ldmnet.pim.solve import Solution, Status
 from ldmnet.saved import checked_rows, checked_target, entries_of
 from ldmnet.seen import Seen, remembered
 from ldmnet.settings import ManifoldSettings
-from ldmnet.strength import LONG, Pull, check_pull
+from ldmnet.strength import Pull, check_pull
 from ldmnet.updates import Update
 
 T = TypeVar("T")
@@ -333,8 +333,8 @@ class ManifoldRegularizer:
         return self._groups.gather(f.to(self._groups.order.device))
 
     def _report(self, solution: Solution, seen: Seen | None) -> None:
-        """Warn once about each status that is not CONVERGED, the brake, a pull that waits, and samples left out."""
-        told = {"brake": self._pull.braked, "waiting": self.waiting if len(self.log) == LONG else ""}
+        """Warn once about each status that is not CONVERGED, what the pull tells, and samples left out."""
+        told = self._pull.told(self._groups.sizes)
         if solution.status is not Status.CONVERGED:
             told[solution.status.name] = f"the alpha update {solution.told()}. Shown once; every update is in the log."
         if seen is not None and "visits" not in self._warned:
@@ -342,7 +342,7 @@ class ManifoldRegularizer:
         for kind, words in told.items():
             if words and kind not in self._warned:
                 self._warned.add(kind)
-                warnings.warn(words, UserWarning if kind == "waiting" else NumericalWarning, stacklevel=4)
+                warnings.warn(words, UserWarning if kind in ("waiting", "rare") else NumericalWarning, stacklevel=4)
 
     def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:

@@ -15,7 +15,7 @@ docs/defaults.md has the measurements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -43,6 +43,7 @@ SMALLER = 1.1  # the widest spread over this one: above, features that shrink ma
 SHRINKING = 2.0  # the same: above, the level does not rise
 SHRUNK, COLLAPSED = 4.0, 16.0  # the same: above, it falls, while it is below one and once it is one
 LONG = 15  # updates: a pull that has not begun by then is told
+RARE = 10  # a class with so many times fewer samples than another: LDMNet lost points there (docs/defaults.md)
 RUNAWAY = 50.0  # |f - target|^2 over s2, mean over the batches of an update: above, the level falls
 
 
@@ -109,6 +110,18 @@ class Pull:
             "rate. A network that knew its classes before the first update needs the regulariser's state from then, or "
             "mu and lambda_tilde."
         )
+
+    def told(self, sizes: Sequence[int]) -> dict[str, str]:
+        """What there is to say after an update, by kind, given the sizes of the classes; mostly nothing."""
+        few, many = min(sizes), max(sizes)
+        rare = 0 < RARE * few <= many and self.level > 0 and not self.absolute and self.smooths
+        words = (
+            f"one class has {few} samples and another {many}. Beside so much larger a class, LDMNet found fewer of the "
+            "rare one's new samples in trials than training without it. Compare the two by balanced accuracy, or move "
+            "the threshold on validation data."
+        )
+        waiting = self.waiting if self.updates == LONG else ""
+        return {"brake": self.braked, "waiting": waiting, "rare": words if rare else ""}
 
     @property
     def smooths(self) -> bool:
