@@ -23,6 +23,16 @@ def _one_thread_for_small_tensors():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="session")
+def pool():
+    """Processes for the tests in `distributed`, one pool for the whole run."""
+    from workers import Pool
+
+    made = Pool()
+    yield made
+    made.end()
+
+
 # ---- messages pinned word for word: tests/messages.json, renewed by `make snapshots`
 
 MESSAGES = Path(__file__).with_name("messages.json")

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,25 @@ def test_without_a_mistake_the_same_tests_pass(tmp_path):
     assert code == 0, printed
 
 
+def ended_with(patch, folder):
+    """How the tests end that must notice a mistake: pytest's exit code, and what it printed."""
+    env = copy_of_src(folder)
+    subprocess.run(["git", "apply", str(patch)], cwd=folder, env=env, check=True)
+    return run_tests(files_named_in(patch), env, folder)
+
+
+@pytest.fixture(scope="module")
+def endings(request, tmp_path_factory):
+    """Patch -> its tests' end, in the future: as many run side by side as there are cores."""
+    items = [item for item in request.session.items if item.name.startswith("test_the_mistake_is_caught[")]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        patches = [item.callspec.params["patch"] for item in items]
+        yield {patch: workers.submit(ended_with, patch, tmp_path_factory.mktemp("mutant")) for patch in patches}
+        workers.shutdown(cancel_futures=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
-def test_the_mistake_is_caught(tmp_path, patch):
-    env = copy_of_src(tmp_path)
-    subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, env=env, check=True)
-    code, printed = run_tests(files_named_in(patch), env, tmp_path)
+def test_the_mistake_is_caught(endings, patch):
+    code, printed = endings[patch].result()
     assert code == 1, printed

@@ -236,6 +236,15 @@ def test_a_folder_has_one_owner_and_that_of_a_dead_one_is_taken_over(small_mnist
     assert not (folder / "lock").exists()
 
 
+def test_a_lock_has_one_holder(tmp_path):
+    with (
+        owned(tmp_path / "lock"),
+        pytest.raises(BusyError, match=f"process {os.getpid()} on "),
+        owned(tmp_path / "lock"),
+    ):
+        pytest.fail("there are two")
+
+
 def test_what_cannot_be_run_leaves_no_folder(tmp_path):
     with pytest.raises(RuntimeError), owned(tmp_path / "a" / "b" / "lock"):
         raise RuntimeError

@@ -299,7 +299,6 @@ def flipped(content, draw, times):
         yield content[: draw.randrange(len(content))]
 
 
-@pytest.mark.slow
 def test_no_flipped_bit_of_the_weights_is_taken(tmp_path):
     path, model = tmp_path / "weights.safetensors", network()
     save_weights(model, path)
@@ -332,7 +331,6 @@ def test_weights_without_a_checksum_or_of_another_network_are_refused(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.slow
 def test_no_flipped_bit_of_a_checkpoint_is_taken(tmp_path):
     path = tmp_path / "run.pt"
     start_and_cut(path, METHODS["ldmnet"], 2)
