@@ -189,7 +189,7 @@ def test_the_three_commands_of_the_start_page(tmp_path, monkeypatch):
         shown[words[0]] = result.stdout
     assert re.search(r"^test accuracy \d+\.\d\d % of 6 samples held out$", shown["train"], re.M)
     assert (tmp_path / "run" / "model.safetensors").exists()
-    rows = [line.split("|")[1].strip() for line in shown["compare"].splitlines()[2:]]
+    rows = [line.split("|")[1].strip() for line in shown["compare"].splitlines()[2:] if line.startswith("|")]
     assert rows == ["none", "weight decay", "dropout", "control", "ldmnet"]
     page = (tmp_path / "report.html").read_text()
     assert all(word in page for word in ("weight decay", "LDMNet", "<html"))
