@@ -7,7 +7,7 @@ sharded it has some rows, and the processes work on it together.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,34 @@ from ldmnet.pim.solve import Solution, Status
 from ldmnet.pim.system import PointIntegralSystem
 from ldmnet.settings import ManifoldSettings
 from ldmnet.strength import Pull
+
+
+@dataclass(eq=False)
+class Work:
+    """What one outer iteration works on, and what this process has found so far.
+
+    Attributes:
+        f: (m_here, d_feat) the features of the rows that it holds.
+        v: v of eq. (22), which becomes alpha in place: no further array of this size.
+        coupling: mu / lambda_tilde.
+        solutions: one per solve.
+        systems: each with the rows that it is of.
+        seconds: by phase.
+    """
+
+    f: Tensor
+    v: Tensor
+    coupling: float
+    solutions: list[Solution] = field(default_factory=list)
+    systems: list[tuple[PointIntegralSystem, slice]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: {"graph": 0.0, "solve": 0.0})
+
+    def add(self, system: PointIntegralSystem, here: slice, solution: Solution, started: float, built: float) -> None:
+        """Note a solve, and when its graph was begun and done."""
+        self.solutions.append(solution)
+        self.systems.append((system, here))
+        self.seconds["graph"] += built - started
+        self.seconds["solve"] += time.perf_counter() - built
 
 
 @dataclass(eq=False)
@@ -97,32 +125,30 @@ class Part:
         Z = torch.zeros_like(f)
         if before is not None and pulled:
             Z = before[self.plan.mine].to(f) - f  # eq. (8): Z + alpha - f
-        v = f - Z  # eq. (22)
-        dimension, seconds = None, {"graph": 0.0, "solve": 0.0}
-        solutions: list[Solution] = []
-        systems: list[tuple[PointIntegralSystem, slice]] = []
-        target = v if pull.smooths else f.clone()  # v becomes alpha in place: no further array of this size
+        work, dimension = Work(f, f - Z, pull.coupling), None
+        target = work.v if pull.smooths else f.clone()
         if pull.smooths:
             error, inverses = None, torch.zeros(2, dtype=torch.float64)
             try:
-                inverses += self._owned(f, v, pull.coupling, solutions, systems, seconds)
+                inverses += self._owned(work)
             except (InputError, MemoryError, RuntimeError) as fault:  # the others must hear of it, not wait
                 error = fault
             world.doing = "the others solved for their classes"
             world.agree(error, " The update failed there.")
             for shard, fixed in zip(self.shards, self.inputs, strict=True):
-                sums = self._sharded(shard, fixed, f, v, pull.coupling, solutions, systems, seconds)
+                sums = self._sharded(work, shard, fixed)
                 inverses += sums if world.rank == 0 else 0
             target += Z
             top, count = world.total(inverses).tolist()
             dimension = top / count if count else None
         world.doing = "the update was logged"
-        update = describe_spread(world, f, Z, target, n, solutions, systems, seconds, self.search.recall)
+        found = (work.solutions, work.systems, work.seconds, self.search.recall)
+        update = describe_spread(world, f, Z, target, n, *found)
         update = replace(update, mu=pull.mu, lambda_tilde=pull.lambda_tilde, strength=pull.current)
         update = replace(update, penalty=penalty, dimension=dimension)
         residual, bent = f.new_tensor([update.residual]), update.negative_curvature
-        found = Solution(target, Status[update.status], update.solver_steps, residual, bent)
-        return Iteration(target, None, found, update)
+        solution = Solution(target, Status[update.status], update.solver_steps, residual, bent)
+        return Iteration(target, None, solution, update)
 
     def spread(self, target: Tensor) -> Tensor:
         """Give every process the targets of all samples, from the rows that each holds."""
@@ -145,61 +171,38 @@ class Part:
         owned = [c for classes in self.plan.owned for c in classes]
         return self.settings.neighbors == "auto" and any(self.everyone.sizes[c] >= AUTO_FROM for c in owned)
 
-    def _owned(
-        self,
-        f: Tensor,
-        v: Tensor,
-        coupling: float,
-        solutions: list[Solution],
-        systems: list[tuple[PointIntegralSystem, slice]],
-        seconds: dict[str, float],
-    ) -> Tensor:
-        """Alpha of the classes that this process owns, in place of `v`; the sums behind the log's dimension."""
+    def _owned(self, work: Work) -> Tensor:
+        """Alpha of the classes that this process owns; the sums behind the log's dimension."""
         here = slice(0, len(self.groups.order))
         if here.stop == 0:
             return torch.zeros(2, dtype=torch.float64)
         settings, started = self.settings, time.perf_counter()
-        nearest = self.search(f[here])
+        nearest = self.search(work.f[here])
         W = self_tuned_weights(nearest, settings.sigma_neighbor, cuts=self.groups.starts[1:])
-        system = PointIntegralSystem(W, coupling, settings.mass)
+        system = PointIntegralSystem(W, work.coupling, settings.mass)
         built = time.perf_counter()
         tol = tolerance(settings, rough=self.rough)
-        solution = solve_grouped(system, v[here], self.groups, tol=tol, max_steps=settings.max_steps, overwrite=True)
-        seconds["graph"] += built - started
-        seconds["solve"] += time.perf_counter() - built
-        solutions.append(solution)
-        systems.append((system, here))
+        v, steps = work.v[here], settings.max_steps
+        solution = solve_grouped(system, v, self.groups, tol=tol, max_steps=steps, overwrite=True)
+        work.add(system, here, solution, started, built)
         return _dimension(*inverse_sums(nearest.distance, self.groups.sizes))
 
-    def _sharded(
-        self,
-        shard: Shard,
-        fixed: Tensor | None,
-        f: Tensor,
-        v: Tensor,
-        coupling: float,
-        solutions: list[Solution],
-        systems: list[tuple[PointIntegralSystem, slice]],
-        seconds: dict[str, float],
-    ) -> Tensor:
-        """Alpha of this process's rows of a sharded class, in place of `v`; the sums behind the log's dimension."""
+    def _sharded(self, work: Work, shard: Shard, fixed: Tensor | None) -> Tensor:
+        """Alpha of this process's rows of a sharded class; the sums behind the log's dimension."""
         world, settings, here, started = self.world, self.settings, shard.here, time.perf_counter()
-        n, points = shard.bounds[-1], f[here]
+        n, points = shard.bounds[-1], work.f[here]
         world.doing = "the graph of a sharded class was made"
         if fixed is not None:
             mean = world.total(fixed.sum(0, dtype=torch.float64)) / n
-            points = torch.cat([checked_points((fixed - mean.to(fixed)).to(f), "inputs"), points], 1)
+            points = torch.cat([checked_points((fixed - mean.to(fixed)).to(points), "inputs"), points], 1)
         nearest = ring_search(world, shard.bounds, points, settings.n_neighbors)
         W = spread_weights(world, shard.bounds, nearest, settings.sigma_neighbor)
-        system = SpreadSystem(W, coupling, settings.mass, world, n)
+        system = SpreadSystem(W, work.coupling, settings.mass, world, n)
         built = time.perf_counter()
         world.doing = "a sharded class was solved for"
-        solution = system.solve(v[here], tolerance(settings, rough=self.rough), settings.max_steps)
-        v[here] = solution.value
-        seconds["graph"] += built - started
-        seconds["solve"] += time.perf_counter() - built
-        solutions.append(solution)
-        systems.append((system, here))
+        solution = system.solve(work.v[here], tolerance(settings, rough=self.rough), settings.max_steps)
+        work.v[here] = solution.value
+        work.add(system, here, solution, started, built)
         sums = inverse_sums(nearest.distance, [len(nearest.distance)])
         return _dimension(*world.total(torch.stack(sums)))
 
