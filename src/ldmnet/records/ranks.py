@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ldmnet.palette import METHOD_COLORS, OTHER_COLORS
+
 LEVEL = 0.05
 
 
@@ -67,10 +69,14 @@ def draw_ranks(ranks: Mapping[str, float], n: int, path: Path) -> None:
     bars = alike(ranks, difference)
     figure, axis = plt.subplots(figsize=(7, 0.6 + 0.22 * len(names) + 0.12 * len(bars)))
     for place, name in enumerate(names):
-        axis.plot(ranks[name], place, "o", color="#0b62b8" if "ldmnet" in name else "#5f6570", markersize=4)
+        axis.plot(
+            ranks[name], place, "o", color=METHOD_COLORS["ldmnet" if "ldmnet" in name else "none"].light, markersize=4
+        )
         axis.text(ranks[name] + 0.15, place, name.replace("_", " "), va="center", fontsize=7)
     for i, group in enumerate(bars):
-        axis.plot([ranks[group[0]], ranks[group[-1]]], [len(names) + 0.6 * i] * 2, color="#c43c1c", linewidth=2)
+        axis.plot(
+            [ranks[group[0]], ranks[group[-1]]], [len(names) + 0.6 * i] * 2, color=OTHER_COLORS[0].light, linewidth=2
+        )
     axis.set_ylim(len(names) + 0.6 * max(len(bars), 1), -1)
     axis.set_xlim(min(ranks.values()) - 0.5, max(ranks.values()) + len(names) / 5)
     axis.set_yticks([])

@@ -59,7 +59,7 @@ def _at(method: str, point: Sequence[float]) -> Trial:
     parts = [] if base == "none" and rivals else [base]
     for i, word in enumerate(rivals):
         if word == ENSEMBLE:
-            parts.append(method.split("+")[-1] if ":" in method else word)
+            parts.append(f"{word}:{rivals[word]:g}")
             continue
         kind, p = KINDS[word], point[(3 + i) % 4]
         value = 1 - _between(1 - p, 1 - kind.high, 1 - kind.low) if word == "ema" else _between(p, kind.low, kind.high)

@@ -191,8 +191,7 @@ class TvMFHead(nn.Module):
     """Class scores by the t-vMF similarity of features and class directions (Kobayashi, 2021).
 
     Args:
-        d_feat: the number of features.
-        n_classes: the number of classes.
+        weight: (n_classes, d_feat) the directions to begin with.
         kappa: how narrow a class is: zero gives the cosine.
     """
 
@@ -213,7 +212,7 @@ class TvMF(Rival):
     """A t-vMF head in place of the network's last linear layer; the strength is kappa."""
 
     def begin(self, model: nn.Module) -> None:
-        """Refuse a network without such a head: `head_on` puts it there."""
+        """Refuse a network without such a head: `put_t_vmf_head` puts it there."""
         if not any(isinstance(m, TvMFHead) for m in model.modules()):
             raise InputError("the method t_vmf needs a network with its head: make it with Method.on(network).")
 
