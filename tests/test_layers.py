@@ -19,6 +19,7 @@ ORDER = [
     "seeds",
     "fingerprints",
     "palette",
+    "imported",
     "saved",
     "graph",
     "pim",

@@ -182,8 +182,22 @@ def test_tables_without_the_columns_say_which_there_are(tmp_path, text_encoder):
         with pytest.raises(DataError, match=f"{word}.*title"):
             read_encoded(table, str(text_encoder), Encoding(), **options)
     table.write_text("text,label\na\n")
-    with pytest.raises(DataError, match="row 2: 1 cells"):
+    with pytest.raises(DataError, match="row 1: 1 cells"):
         read_encoded(table, str(text_encoder), Encoding())
+    table.write_text("text,label\na,x\nb,\n")
+    with pytest.raises(DataError, match="rows without a label"):
+        read_encoded(table, str(text_encoder), Encoding())
+
+
+def test_texts_are_read_as_every_table_is(tmp_path, text_encoder):
+    """The line ends of old Macs, a line break inside a text, and labels that are numbers in their order."""
+    table = tmp_path / "odd.csv"
+    table.write_bytes(b'text,label\r"one, two",10\r"three\nfour",9\rfive,10\r')
+    samples = read_encoded(table, str(text_encoder), Encoding())
+    assert samples.class_names == ["9", "10"]
+    assert samples.y is not None
+    assert samples.y.tolist() == [1, 0, 1]
+    assert samples.x.shape[0] == 3
 
 
 def test_train_and_predict_go_through_the_encoder(tickets, text_encoder, tmp_path):

@@ -127,6 +127,11 @@ def test_every_network_is_tried_at_the_same_points(method):
         settings.regularisation()
 
 
+def test_an_ensemble_keeps_its_number_in_every_trial():
+    for method in ("ensemble:3+mixup:0.4", "mixup:0.4+ensemble:3"):
+        assert all(parse(trial.method, METHODS)[1]["ensemble"] == 3 for trial in trials(method, 4))
+
+
 @pytest.mark.parametrize("name", CLASSICAL)
 def test_rows_that_are_no_network_are_tried_over_their_strength(name):
     values = [classical(trial.method)[1] for trial in trials(name, 6)]

@@ -28,7 +28,7 @@ def read_table(path: str | Path, label: str | None = None) -> Samples:
         path: the file.
         label: the label column's name; unless given, the one called label, y, class or target, else the last.
     """
-    lines, separator, first = _lines(path)
+    lines, separator, first = table_lines(path)
     names = first if _is_header(lines, separator, first, label, path) else None
     _check_names(names, path)
     return _parse(lines, separator, names, len(first), _label_column(names, label, len(first), path), path)
@@ -44,7 +44,7 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
         columns: their names. With them, columns are found by their names if the table has a header, and others are
             ignored; else by place.
     """
-    lines, separator, first = _lines(path)
+    lines, separator, first = table_lines(path)
     if columns is not None and not (set(first).isdisjoint(columns) and all(map(_is_number, first[:width]))):
         there, wanted = set(first), set(columns)
         lost = [name for name in columns if name not in there]
@@ -71,7 +71,7 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
     return read_table(path, label)
 
 
-def _lines(path: str | Path) -> tuple[list[str], str, list[str]]:
+def table_lines(path: str | Path) -> tuple[list[str], str, list[str]]:
     """The lines that are not blank, what separates cells, and the first line's cells."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
@@ -85,7 +85,7 @@ def _lines(path: str | Path) -> tuple[list[str], str, list[str]]:
         records = [record.rstrip("\r\n") for record in records if record.strip()]
         if not records:
             raise DataError(f"{path} is empty.")
-        return records, separator, _cells(records[0], separator)
+        return records, separator, cells_of(records[0], separator)
     except csv.Error as error:
         raise DataError(f"{path} is not a table: {error}.") from error
 
@@ -108,7 +108,8 @@ def _check_names(names: Sequence[str] | None, path: str | Path) -> None:
         )
 
 
-def _cells(record: str, separator: str) -> list[str]:
+def cells_of(record: str, separator: str) -> list[str]:
+    """The cells of one line, without the blanks around them."""
     return [cell.strip() for cell in next(csv.reader(io.StringIO(record, newline=""), delimiter=separator))]
 
 
@@ -118,7 +119,7 @@ def _is_header(lines: Sequence[str], separator: str, first: Sequence[str], label
         return True
     if _is_number(first[-1]):
         return False
-    last = Counter(_cells(line, separator)[-1] for line in lines[1:])
+    last = Counter(cells_of(line, separator)[-1] for line in lines[1:])
     if first[-1] in last:
         return False
     if first[-1].lower() in LABEL_COLUMNS:

@@ -7,13 +7,9 @@ features (b, d). Nothing is downloaded unless that is asked for.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import importlib
 import inspect
-import io
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +21,13 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from ldmnet.data.csvtables import LABEL_COLUMNS
-from ldmnet.data.readers import read_bytes
+from ldmnet.data.csvtables import LABEL_COLUMNS, cells_of, sorted_classes, table_lines
+from ldmnet.data.samples import row_names
 from ldmnet.data.userdata import TABLES, Samples, read_samples
 from ldmnet.errors import DataError, InputError, missing_extra
 from ldmnet.files import written_whole
 from ldmnet.fingerprints import fingerprint, short_hash
+from ldmnet.imported import imported
 
 Inputs = Tensor | list[str]
 SIDE = 224  # of images, where the encoder does not say
@@ -79,15 +76,8 @@ def load_encoder(name: str, kind: str, how: Encoding) -> Encoder:
 
 
 def _own(name: str) -> Encoder:
-    module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = importlib.import_module(module)
-        function = getattr(found, attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"the encoder {name} cannot be loaded: {error}.") from error
-    source = inspect.getsourcefile(found)
+    function, module = imported(name, "encoder")
+    source = inspect.getsourcefile(module)
     code = Path(source).read_bytes() if source else b""
     return Encoder(function, short_hash([name, hashlib.sha256(code).hexdigest()]))
 
@@ -201,14 +191,15 @@ def read_encoded(
     if path.is_file() and path.suffix.lower() in TABLES:
         texts, labels, used = _texts(path, label, text, labelled)
         x = encoded(texts, load_encoder(name, "texts", how), how)
-        names = [str(i) for i in range(1, len(x) + 1)]
+        names = row_names(len(x))
         if labels is None:
             return Samples(x, None, [], names)
-        class_names = sorted(set(labels))
+        words = sorted(set(labels))
+        places, class_names = sorted_classes(words, path)
         if len(class_names) < 2:
             raise DataError(f"{path} has one class only, {class_names[0]!r}. A classifier needs two or more.")
-        place = {word: i for i, word in enumerate(class_names)}
-        y = torch.tensor([place[word] for word in labels])
+        code = dict(zip(words, places.tolist(), strict=True))
+        y = torch.tensor([code[word] for word in labels])
         return Samples(x, y, class_names, names, label=used)
     encoder = load_encoder(name, "images", how)
     shape = None if labelled else (3, encoder.side, encoder.side)
@@ -222,22 +213,17 @@ def _texts(
     path: Path, label: str | None, text: str | None, labelled: bool
 ) -> tuple[list[str], list[str] | None, str | None]:
     """The texts of a table with a header, its labels, and the name of their column."""
-    try:
-        content = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from error
-    separator = max(",;\t", key=content.split("\n", 1)[0].count)
-    rows = [row for row in csv.reader(io.StringIO(content, newline=""), delimiter=separator) if row]
-    if len(rows) < 2:
+    lines, separator, head = table_lines(path)
+    if len(lines) < 2:
         raise DataError(f"{path} holds no texts below a header.")
-    head, body = [cell.strip() for cell in rows[0]], rows[1:]
-    if short := next((i for i, row in enumerate(body, 2) if len(row) != len(head)), None):
-        raise DataError(f"{path}, row {short}: {len(body[short - 2])} cells where the header has {len(head)}.")
+    body = [cells_of(line, separator) for line in lines[1:]]
+    if short := next((i for i, row in enumerate(body, 1) if len(row) != len(head)), None):
+        raise DataError(f"{path}, row {short}: {len(body[short - 1])} cells where there should be {len(head)}.")
     labels = _column(head, label, LABEL_COLUMNS, path, "label", needed=labelled)
     words = _column([h for h in head if h != labels], text, ("text",), path, "text", needed=True)
     assert words is not None
     texts = [row[head.index(words)] for row in body]
-    return texts, None if labels is None else [row[head.index(labels)].strip() for row in body], labels
+    return texts, None if labels is None else [row[head.index(labels)] for row in body], labels
 
 
 def _column(

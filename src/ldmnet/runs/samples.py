@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import os
-import sys
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +15,7 @@ from ldmnet.data.encode import Encoding, read_encoded
 from ldmnet.data.userdata import Samples, read_samples, share_split
 from ldmnet.errors import InputError, LDMNetError
 from ldmnet.fingerprints import fingerprint, short_hash
+from ldmnet.imported import imported
 from ldmnet.integrations.untuned import OWN, STARTS, net_for, untuned_net
 from ldmnet.networks import SMALLEST_SIDE
 from ldmnet.records.snapshots import choose_points
@@ -146,18 +144,12 @@ class UserSettings:
 
 
 def _factory(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    if not attribute:
+    if not name.partition(":")[2]:
         raise InputError(
             f"there is no network {name!r}. Choose {', '.join(STARTS)}, or package.module:factory, a function of the "
             "number of inputs and the number of classes."
         )
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"the network {name} cannot be loaded: {error}.") from error
+    return imported(name, "network")[0]
 
 
 @dataclass(frozen=True)
