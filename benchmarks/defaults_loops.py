@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from ldmnet.networks import mnist_net
 
 PER_CLASS = 50
 LOOP = torch.tensor([1, 0, 0, 0, 0, 0, 1, 0, 1, 1.0])  # digits drawn with a closed line
-RARE = 20  # of 400 samples
 
 
 class Recurrent(nn.Module):
@@ -58,6 +58,7 @@ class Cell:
         data: training, validation and test samples of a seed.
         rate: of Adam.
         grouped: whether the regulariser is told the classes.
+        asked: whether to train with the strength named, too, which is in force beside any class.
         alone: epochs without a regulariser before the first update.
         epochs: in all.
     """
@@ -66,6 +67,7 @@ class Cell:
     data: Callable[[int], tuple[Pair, Pair, Pair]]
     rate: float = 0.001
     grouped: bool = True
+    asked: bool = False
     alone: int = 0
     epochs: int = 60
 
@@ -90,17 +92,22 @@ def attributes(seed: int) -> tuple[Pair, Pair, Pair]:
     return (train[0], answers[train[1]]), (held[0], answers[held[1]]), (test[0], answers[test[1]])
 
 
-def rare(seed: int) -> tuple[Pair, Pair, Pair]:
-    """Is it an eight? One training sample in twenty is; half of the others are threes."""
+def eights(rare: int, seed: int) -> tuple[Pair, Pair, Pair]:
+    """Is it an eight? So many of 400 training samples are, and the others are the other digits."""
     train, held, test = images("mnist", seed)
 
     def asked(pair: Pair) -> Pair:
         return pair[0], (pair[1] == 8).long()
 
-    eights = torch.nonzero(train[1] == 8).squeeze(1)[:RARE]
-    others = torch.nonzero(train[1] != 8).squeeze(1)[: 400 - RARE]
-    some = torch.cat([eights, others])
+    some = torch.cat([torch.nonzero(train[1] == 8)[:rare], torch.nonzero(train[1] != 8)[: 400 - rare]]).squeeze(1)
     return asked((train[0][some], train[1][some])), asked(held), asked(test)
+
+
+def unequal(seed: int) -> tuple[Pair, Pair, Pair]:
+    """Ten digits, 50 samples of each, but 5 of the threes and of the eights."""
+    (x, y), held, test = images("mnist", seed)
+    some = torch.cat([torch.nonzero(y == digit).squeeze(1)[: 5 if digit in (3, 8) else 50] for digit in range(10)])
+    return (x[some], y[some]), held, test
 
 
 CELLS = {
@@ -109,7 +116,10 @@ CELLS = {
     "GRU, Adam 0.001": Cell(Recurrent, digits),
     "four labels per sample, no classes": Cell(lambda: mnist_net(n_classes=4), attributes, grouped=False),
     "digits, no classes": Cell(mnist_net, digits, grouped=False),
-    "1 in 20 of one class": Cell(lambda: mnist_net(n_classes=2), rare),
+    "1 in 20 of one class": Cell(lambda: mnist_net(n_classes=2), partial(eights, 20), asked=True),
+    "1 in 10 of one class": Cell(lambda: mnist_net(n_classes=2), partial(eights, 40), asked=True),
+    "1 in 8 of one class": Cell(lambda: mnist_net(n_classes=2), partial(eights, 50), asked=True),
+    "two of ten classes ten times rarer": Cell(mnist_net, unequal),
     "trained for 20 epochs before": Cell(mnist_net, digits, alone=20),
     "plain": Cell(mnist_net, digits),
 }
@@ -139,7 +149,7 @@ def train(cell: Cell, method: str, seed: int) -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters(), lr=cell.rate)
     regularizer = None
     if method != "none":
-        kind = {"coupling": math.inf} if method == "control" else {}
+        kind = {"control": {"coupling": math.inf}, "asked": {"strength": 0.3}}.get(method, {})
         groups = y if cell.grouped else None
         regularizer = ManifoldRegularizer(groups=groups, **kind)
     for epoch in range(cell.epochs):
@@ -168,7 +178,7 @@ def runs(seeds: list[int], only: str) -> Iterator[tuple[dict[str, Any], Callable
         for name, cell in CELLS.items():
             if only not in name:
                 continue
-            for method in ("none", "control", "ldmnet"):
+            for method in ("none", "control", "ldmnet", *(["asked"] if cell.asked else [])):
                 yield (
                     {"cell": name, "method": method, "seed": seed},
                     lambda cell=cell, method=method, seed=seed: train(cell, method, seed),

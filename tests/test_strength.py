@@ -12,6 +12,7 @@ from clouds import cloud, uneven_groups
 from ldmnet import ManifoldRegularizer, knn
 from ldmnet.errors import InputError, NumericalWarning, StateError
 from ldmnet.strength import COUPLING, FALL, LONG, REACH, RISE, STALLED, START, STRENGTH, UNDONE
+from ldmnet.training.divergence import tell_unused
 from reference import ReferenceLDMNet
 
 N = 60
@@ -669,12 +670,12 @@ def test_features_whose_squares_vanish_are_told():
     ManifoldRegularizer(groups=torch.arange(60) % 3).step(torch.zeros(60, 5))  # nothing differs at all
 
 
-@pytest.mark.parametrize(("few", "told"), [(6, False), (5, True)])
-def test_a_rare_class_is_told_once_the_pull_begins(few, told):
-    groups = torch.tensor([0] * 50 + [1] * few)
+@pytest.mark.parametrize(("few", "strength", "begins"), [(10, None, True), (9, None, False), (9, 0.3, True)])
+def test_beside_a_class_above_four_fifths_the_pull_begins_only_if_asked(few, strength, begins):
+    groups = torch.tensor([0] * 40 + [1] * few + [-1] * 30)  # samples without a label do not count
     draw = torch.Generator().manual_seed(0)
-    apart = torch.nn.functional.one_hot(groups, 3).float() * 4
-    regularizer = ManifoldRegularizer(groups=groups)
+    apart = torch.nn.functional.one_hot(groups.clamp(min=0), 3).float() * 4
+    regularizer = ManifoldRegularizer(groups=groups, strength=strength)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for update in range(4):
@@ -682,8 +683,19 @@ def test_a_rare_class_is_told_once_the_pull_begins(few, told):
             features = apart * min(1, update) + noise  # the classes come apart after the first update
             regularizer.step(features)
             regularizer.penalty(features, torch.arange(len(groups)))
-            said = [str(w.message) for w in caught if "rare" in str(w.message)]
-            assert len(said) == int(told and regularizer.log[-1].strength > 0)
-    assert regularizer.log[-1].strength > 0
-    if told:
-        assert "one class has 5 samples and another 50" in said[0]
+            said = [str(w.message) for w in caught if "one class has" in str(w.message)]
+            assert len(said) == int(not begins)
+        tell_unused(regularizer)
+    assert sum("one class has" in str(w.message) for w in caught) == int(not begins)  # at the end not again
+    assert (regularizer.log[-1].strength > 0) == begins
+    assert (regularizer.waiting == "") == begins
+    if not begins:
+        assert "one class has 40 of 49 samples" in said[0]
+
+
+def test_one_class_of_everything_does_not_outweigh_itself():
+    regularizer = ManifoldRegularizer(groups=torch.zeros(30, dtype=torch.long))
+    for scale in (1.0, 3.0):
+        regularizer.step(scale * cloud(30, 4))
+        regularizer.penalty(-3 * cloud(30, 4), torch.arange(30))
+    assert regularizer.waiting == ""

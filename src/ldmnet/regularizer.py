@@ -65,6 +65,7 @@ class ManifoldRegularizer:
         target: (n, d_feat) alpha + Z, what the penalty pulls the features toward; NaN for samples labelled -1.
         Z: (n, d_feat) the dual variable, likewise; several processes do not keep it.
         log: one `Update` per step.
+        warned: the kinds of things that it has warned of, each once.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class ManifoldRegularizer:
         self._target: Tensor | None = None  # (m, d_feat), rows sorted by group, as the graph and the solve want them
         self._Z: Tensor | None = None  # likewise
         self._seen: Seen | None = None
-        self._warned: set[str] = set()
+        self.warned: set[str] = set()
         if self.inputs is not None:
             self._settle(len(self.inputs), self.inputs.device)
 
@@ -118,6 +119,7 @@ class ManifoldRegularizer:
             self._part = Part.of(self._world, self._sharing, self.settings, groups, inputs)
         search = NeighborSearch(groups, k, inputs, kind=kind) if self._part is None else self._part.search
         self._parts = groups, search
+        self._pull.sizes = groups.sizes
 
     @property
     def _groups(self) -> Groups:
@@ -334,15 +336,15 @@ class ManifoldRegularizer:
 
     def _report(self, solution: Solution, seen: Seen | None) -> None:
         """Warn once about each status that is not CONVERGED, what the pull tells, and samples left out."""
-        told = self._pull.told(self._groups.sizes)
+        told = self._pull.told()
         if solution.status is not Status.CONVERGED:
             told[solution.status.name] = f"the alpha update {solution.told()}. Shown once; every update is in the log."
-        if seen is not None and "visits" not in self._warned:
+        if seen is not None and "visits" not in self.warned:
             told["visits"] = seen.left_out(padded=self._world is not None)
         for kind, words in told.items():
-            if words and kind not in self._warned:
-                self._warned.add(kind)
-                warnings.warn(words, UserWarning if kind in ("waiting", "rare") else NumericalWarning, stacklevel=4)
+            if words and kind not in self.warned:
+                self.warned.add(kind)
+                warnings.warn(words, UserWarning if kind == "waiting" else NumericalWarning, stacklevel=4)
 
     def _after_first_step(self, value: T | None, name: str) -> T:
         if value is None:

@@ -43,7 +43,7 @@ SMALLER = 1.1  # the widest spread over this one: above, features that shrink ma
 SHRINKING = 2.0  # the same: above, the level does not rise
 SHRUNK, COLLAPSED = 4.0, 16.0  # the same: above, it falls, while it is below one and once it is one
 LONG = 15  # updates: a pull that has not begun by then is told
-RARE = 10  # a class with so many times fewer samples than another: LDMNet lost points there (docs/defaults.md)
+MOST = 0.8  # of all samples in one of several classes: above, the pull does not begin unless `strength` is given
 RUNAWAY = 50.0  # |f - target|^2 over s2, mean over the batches of an update: above, the level falls
 
 
@@ -64,6 +64,7 @@ class Pull:
         lowest: the lowest of all updates.
         level: the part of the strength that is in force, 0 to 1.
         braked: why the last update lowered the level, in words, or nothing.
+        sizes: of the classes, once they are known.
     """
 
     def __init__(self, settings: ManifoldSettings) -> None:
@@ -77,6 +78,8 @@ class Pull:
         self.updates, self.level, self.spread, self.widest = 0, 0.0, 0.0, 0.0
         self.within, self.untrained, self.lowest = 0.0, 0.0, 1.0
         self.braked = ""
+        self.sizes: Sequence[int] = ()
+        self._chosen = settings.strength is not None
         self._seen: Tensor | None = None  # sums over the samples seen: |f - target|^2, and their batches' spread
         self._count = 0
 
@@ -95,6 +98,8 @@ class Pull:
         """Why the pull has not begun, in words; nothing once it has."""
         if self.absolute or self.level > 0 or not self.updates:
             return ""
+        if self.outweighed:
+            return self.outweighed
         if self.lowest < LEARNT * self.untrained:
             return "the regulariser was not in force: penalty() must be called, and added to the loss, between updates."
         if self.untrained > 0:
@@ -111,17 +116,22 @@ class Pull:
             "mu and lambda_tilde."
         )
 
-    def told(self, sizes: Sequence[int]) -> dict[str, str]:
-        """What there is to say after an update, by kind, given the sizes of the classes; mostly nothing."""
-        few, many = min(sizes), max(sizes)
-        rare = 0 < RARE * few <= many and self.level > 0 and not self.absolute and self.smooths
-        words = (
-            f"one class has {few} samples and another {many}. Beside so much larger a class, LDMNet found fewer of the "
-            "rare one's new samples in trials than training without it. Compare the two by balanced accuracy, or move "
-            "the threshold on validation data."
+    @property
+    def outweighed(self) -> str:
+        """Why one class among several keeps the pull from beginning, in words, or nothing."""
+        most, n = max(self.sizes, default=0), sum(self.sizes)
+        if self._chosen or self.absolute or len(self.sizes) < 2 or most <= MOST * n:
+            return ""
+        return (
+            f"the regulariser is not in force: one class has {most} of {n} samples. Beside so large a class, LDMNet "
+            "found fewer of the others' new samples in trials than training without it. Give it a strength, say "
+            f"strength={STRENGTH:g}, to have it all the same, and compare the two by balanced accuracy."
         )
+
+    def told(self) -> dict[str, str]:
+        """What there is to say after an update, by kind; mostly nothing."""
         waiting = self.waiting if self.updates == LONG else ""
-        return {"brake": self.braked, "waiting": waiting, "rare": words if rare else ""}
+        return {"brake": self.braked, "waiting": self.outweighed or waiting}
 
     @property
     def smooths(self) -> bool:
@@ -165,7 +175,9 @@ class Pull:
             shrunk: the widest spread over that of the batches since the last update.
             lost: how far the share within classes is above its lowest.
         """
-        if self.level == 0:
+        if self.outweighed:
+            self.level = 0.0
+        elif self.level == 0:
             if self.within < LEARNT * self.untrained or (self.untrained == 0 and away > MOVED * self.spread):
                 self.level = START
         elif away > RUNAWAY * max(self.spread, spread):

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ldmnet.errors import BadEndWarning, DivergenceError
 from ldmnet.regularizer import ManifoldRegularizer
-from ldmnet.strength import LONG
 from ldmnet.training.state import Run
 
 NEAR_CHANCE = 0.75  # of the loss by guessing: a rare class may be learnt and yet never be the most probable
@@ -57,6 +56,6 @@ def bad_end(logits: Tensor, labels: Tensor, loss: float) -> str:
 
 
 def tell_unused(regularizer: ManifoldRegularizer | None) -> None:
-    """Warn if the pull had not begun when training ended, unless the regulariser did: after LONG updates it does."""
-    if regularizer is not None and len(regularizer.log) < LONG and regularizer.waiting:
+    """Warn if the pull had not begun when training ended, unless the regulariser did at an update."""
+    if regularizer is not None and regularizer.waiting and "waiting" not in regularizer.warned:
         warnings.warn(regularizer.waiting, UserWarning, stacklevel=4)
