@@ -28,6 +28,7 @@ def defaults_table(name: str) -> str:
         "narrow": _narrow,
         "running": _running,
         "loops": _loops,
+        "residual": _residual,
     }
     return kinds[name](records if name != "harm" else _read("grid"))
 
@@ -118,7 +119,8 @@ def _loops(records: list[Record]) -> str:
     for r in records:
         found[r["cell"]][r["method"]][r["seed"]] = r["accuracy"]
     rows = []
-    for cell, by_method in found.items():
+    named = {f"{cell}, strength=0.3": by | {"ldmnet": by["asked"]} for cell, by in found.items() if "asked" in by}
+    for cell, by_method in {**found, **named}.items():
         seeds = set.intersection(*(set(by_method[m]) for m in ("none", "control", "ldmnet")))
         if not seeds:
             continue
@@ -127,6 +129,21 @@ def _loops(records: list[Record]) -> str:
         each = ", ".join(f"{gain:+.2f}" for gain in gains)
         rows.append([cell, *means, f"{statistics.fmean(gains):+.2f}", each])
     return _table(["loop", "none", "control", "LDMNet", "over none", "by seed"], rows)
+
+
+def _residual(records: list[Record]) -> str:
+    by_method: dict[str, dict[int, Record]] = defaultdict(dict)
+    for r in records:
+        by_method[r["method"]][r["seed"]] = r
+    rows = []
+    for method, title in (("none", "none"), ("control", "control"), ("ldmnet", "LDMNet")):
+        found = by_method[method]
+        gains = [found[s]["accuracy"] - by_method["none"][s]["accuracy"] for s in sorted(found)]
+        mean, spread = statistics.fmean(gains), statistics.stdev(gains) / len(gains) ** 0.5
+        accuracies = [statistics.fmean(r[key] for r in found.values()) for key in ("val_accuracy", "accuracy")]
+        over = ["", ""] if method == "none" else [f"{mean:+.2f} ± {spread:.2f}", ", ".join(f"{g:+.2f}" for g in gains)]
+        rows.append([title, *(f"{accuracy:.2f}" for accuracy in accuracies), *over])
+    return _table(["method", "validation", "test", "over none, test", "by seed"], rows)
 
 
 def _tables(records: list[Record]) -> str:
