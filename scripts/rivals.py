@@ -92,7 +92,7 @@ def _ranked(scores: Scores) -> str:
     if n > 1 and len(ranks) > 2:
         said += (
             f"; ranks that are less than {critical_difference(len(ranks), n):.1f} apart are not told apart (Nemenyi, "
-            f"0.05), and that all are alike has p = {friedman_p(list(ranks.values()), n):.2g} (Friedman)"
+            f"0.05), and that all are alike has p = {friedman_p(table, list(ranks)):.2g} (Friedman)"
         )
     noted = " † transductive: it sees the inputs that it is tested on." if any(map(sees_test, ranks)) else ""
     return f"{markdown(lines)}\n\n{said}.{noted}"

@@ -32,6 +32,7 @@ def verify(run: Path, data: Path | None, net: str | None, data_dir: Path | None)
         )
     except UntrustedError as error:
         raise RefusalError(f"{error} (--net {error.net})") from error
-    if found:
-        raise click.ClickException(f"{run} does not come out the same: {'; '.join(found)}.")
-    click.echo(f"{run} comes out the same, number by number" + (" and weight by weight" if data else ""))
+    if found.differences:
+        raise click.ClickException(f"{run} does not come out the same: {'; '.join(found.differences)}.")
+    weights = " and weight by weight" if found.weights else "; it kept no weights to compare"
+    click.echo(f"{run} comes out the same, number by number{weights}")

@@ -33,13 +33,11 @@ def average_ranks(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]
     return dict(sorted(means.items(), key=lambda item: item[1]))
 
 
-def friedman_p(ranks: Sequence[float], n: int) -> float:
-    """The p-value of Friedman's test, from average ranks of k methods on n data sets; ties are not corrected for."""
-    from scipy.stats import chi2
+def friedman_p(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> float:
+    """The p-value of Friedman's test that these methods, three or more, are alike on all data sets."""
+    from scipy.stats import friedmanchisquare
 
-    k = len(ranks)
-    statistic = 12 * n / (k * (k + 1)) * (sum(r * r for r in ranks) - k * (k + 1) ** 2 / 4)
-    return float(chi2.sf(statistic, k - 1))
+    return float(friedmanchisquare(*([row[name] for row in scores.values()] for name in names)).pvalue)
 
 
 def critical_difference(k: int, n: int, level: float = LEVEL) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,19 @@ COMPARED = ("data", "n_train", "n_test", "diverged", "ended_badly", "accuracy", 
 COMPARED_MORE = ("train_loss", "test_loss", "val_accuracy", "best_epoch", "mu", "lambda_tilde", "solver")
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What came of training a run again.
+
+    Attributes:
+        differences: in words; empty where all is the same.
+        weights: whether there were weights to compare.
+    """
+
+    differences: list[str]
+    weights: bool = False
+
+
 def verify_run(
     folder: Path,
     data: Path | None = None,
@@ -31,8 +44,8 @@ def verify_run(
     data_dir: Path | None = None,
     net: str | None = None,
     on_epoch: Callable[[int], OnEpoch] | None = None,
-) -> list[str]:
-    """Train a finished run again and say what differs; nothing where all is the same.
+) -> Verified:
+    """Train a finished run again and say what differs.
 
     Args:
         folder: of the run.
@@ -46,7 +59,7 @@ def verify_run(
         raise StateError(f"{folder} is not finished: there is no result to compare with.")
     task = _task(record, folder, data, net)
     if task.hash() != record.hash:
-        return [f"the run's name is {record.hash} (now {task.hash()}): other data, or data that is read otherwise"]
+        return Verified([f"the run's name is {record.hash} (now {task.hash()}): other data, or data read otherwise"])
     with tempfile.TemporaryDirectory(prefix="ldmnet-verify-") as place:
         again = execute(
             Run(record.table, record.method, task, record.selection),
@@ -57,11 +70,12 @@ def verify_run(
         )
         found = _differences(record, again)
         kept, made = folder / WEIGHTS, Path(place, "run", WEIGHTS)
-        if kept.exists() and made.exists() and read_bounded(kept) != read_bounded(made):
+        weights = kept.exists() and made.exists()
+        if weights and read_bounded(kept) != read_bounded(made):
             found.append(f"{WEIGHTS}: other bytes")
     if found and record.versions != versions():
         found.append(f"versions {_listed(record.versions)} (now {_listed(versions())})")
-    return found
+    return Verified(found, weights)
 
 
 def _differences(record: Record, again: Record) -> list[str]:
