@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from ldmnet import IndexedDataset, ManifoldRegularizer, Method, TrainSettings, fit, sweep
 from ldmnet.data import load
 from ldmnet.distributed import Share, Sharing
+from ldmnet.errors import InputError
 from ldmnet.seeds import generator
 
 SMALL = Sharing(timeout=30)
@@ -274,3 +275,21 @@ def fitted(group, folder, batchnorm=False, epochs=6, cut=None, n=240, seed=None)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     history = [(e.loss, e.penalty, e.accuracy, e.val_loss, e.val_accuracy) for e in result.history]
     return history, weights, result.regularizer.target, told
+
+
+def unmapped(group):
+    """Targets once per machine, where all but the first process cannot map the file; what each says."""
+    real = torch.from_file
+
+    def another_machine(*args, **options):
+        raise RuntimeError("unable to open file")
+
+    try:
+        if dist.get_rank(group):
+            torch.from_file = another_machine
+        saved(group, Sharing(timeout=30, store="machine"))
+    except InputError as error:
+        return str(error)
+    finally:
+        torch.from_file = real
+    return ""

@@ -46,6 +46,12 @@ def test_targets_once_per_machine_are_the_same(pool):
         assert torch.equal(loaded, plain)
 
 
+def test_two_machines_of_one_name_are_told_not_waited_for(pool):
+    first, second = pool(2, jobs.unmapped)
+    assert "cannot be mapped (unable to open file). Do two machines have one host name?" in second
+    assert first == f"process 1 of 2: {second}"
+
+
 def test_targets_in_half_precision(pool):
     plain = pool(2, jobs.saved)[0][1]
     answers = pool(2, jobs.saved, HALF)

@@ -85,8 +85,14 @@ class Targets:
         try:
             world.agree(error)
             place = str(world.objects(path)[leader[world.rank]])
-            self.values = torch.from_file(place, shared=True, size=shape[0] * shape[1], dtype=dtype).view(shape)
-            world.agree(None)  # all have it: the name can go, so that nothing is left however this ends
+            try:
+                self.values = torch.from_file(place, shared=True, size=shape[0] * shape[1], dtype=dtype).view(shape)
+            except RuntimeError as fault:
+                error = InputError(
+                    f"{place}, the targets of this machine, cannot be mapped ({' '.join(str(fault).split()):.200}). "
+                    "Do two machines have one host name? Sharing(store='rank') keeps targets in every process."
+                )
+            world.agree(error)  # all have it: the name can go, so that nothing is left however this ends
         finally:
             if path is not None:
                 os.unlink(path)
