@@ -642,17 +642,23 @@ def test_a_step_inside_autocast_is_the_same_as_outside():
     assert torch.equal(inside.target, outside.target)
 
 
+PAPER = {"mu": 1, "lambda_tilde": 1}
+
+
 @pytest.mark.parametrize(
     ("n", "options", "tol"),
     [
-        (AUTO_FROM, {"neighbors": "auto"}, 1e-3),
-        (AUTO_FROM - 1, {"neighbors": "auto"}, 1e-5),
-        (AUTO_FROM, {}, 1e-5),
-        (AUTO_FROM, {"neighbors": "auto", "tol": 1e-6}, 1e-6),
+        (AUTO_FROM, {**PAPER, "neighbors": "auto"}, 1e-3),
+        (AUTO_FROM - 1, {**PAPER, "neighbors": "auto"}, 1e-5),
+        (AUTO_FROM, PAPER, 1e-5),
+        (AUTO_FROM, {**PAPER, "neighbors": "auto", "tol": 1e-6}, 1e-6),
+        (20, {}, 1e-3),
+        (20, {"strength": 0.1}, 1e-3),
+        (20, {"tol": 1e-6}, 1e-6),
     ],
 )
-def test_the_solve_is_as_exact_as_the_graph_unless_told(n, options, tol):
-    regularizer = ManifoldRegularizer(torch.zeros(n, 1), mu=1, lambda_tilde=1, **options)
+def test_the_solve_is_as_exact_as_the_graph_and_the_strength_unless_told(n, options, tol):
+    regularizer = ManifoldRegularizer(torch.zeros(n, 1), **options)
     assert regularizer.tol == tol
 
 

@@ -43,7 +43,9 @@ class Iteration:
 
 def tolerance(settings: ManifoldSettings, *, rough: bool) -> float:
     """The relative residual at which a column counts as solved; `rough` where neighbours are found approximately."""
-    return settings.tol if settings.tol is not None else ROUGH_TOL if rough else TOL
+    if settings.tol is not None:
+        return settings.tol
+    return ROUGH_TOL if rough or settings.mu is None else TOL
 
 
 def checked_features(features: Tensor, n: int | None, width: int | None) -> Tensor:

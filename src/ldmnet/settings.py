@@ -39,8 +39,8 @@ class ManifoldSettings:
         sigma_neighbor: which neighbour's distance is the local scale of eq. (23).
         epochs_per_update: the paper's M, epochs of SGD between updates.
         max_steps: at most this many products in the solver.
-        tol: relative residual at which a column counts as solved; unless given 1e-5, or 1e-3 where neighbours are
-            found approximately.
+        tol: relative residual at which a column counts as solved; unless given 1e-5 with the paper's `mu`, and
+            1e-3 without it or where neighbours are found approximately.
         mass: "lumped" or "consistent" (eq. (19) as printed), see docs/deviations.md.
         input_scale: factor on the inputs in p = (x, f(x)); zero builds the graph on the features alone.
         features: "sweep" expects every step's features from a sweep. "running" remembers what `penalty` sees, so that
