@@ -91,8 +91,8 @@ CHOSEN: dict[str, dict[str, Departure]] = {
         "none": Departure(lr=5),
         "weight_decay": Departure(lr=5),
         "dropout": Departure(lr=2),
-        "control": Departure(lr=5, method={"mu": None}),
-        "ldmnet": Departure(method=BY_DEFAULT),
+        "control": Departure(lr=5, method={"mu": 0.003}),
+        "ldmnet": Departure(method={"input_scale": 0.0}),
     },
     "cifar10": {
         "none": Departure(lr=5),
