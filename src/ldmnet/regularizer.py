@@ -118,8 +118,7 @@ class ManifoldRegularizer:
         if self._world is not None:
             self._part = Part.of(self._world, self._sharing, self.settings, groups, inputs)
         search = NeighborSearch(groups, k, inputs, kind=kind) if self._part is None else self._part.search
-        self._parts = groups, search
-        self._pull.sizes = groups.sizes
+        self._parts, self._pull.sizes = (groups, search), groups.sizes
 
     @property
     def _groups(self) -> Groups:
@@ -339,8 +338,7 @@ class ManifoldRegularizer:
         told = self._pull.told()
         if solution.status is not Status.CONVERGED:
             told[solution.status.name] = f"the alpha update {solution.told()}. Shown once; every update is in the log."
-        if seen is not None and "visits" not in self.warned:
-            told["visits"] = seen.left_out(padded=self._world is not None)
+        told["visits"] = "" if seen is None else seen.left_out(padded=self._world is not None)
         for kind, words in told.items():
             if words and kind not in self.warned:
                 self.warned.add(kind)
