@@ -317,7 +317,9 @@ def check_pull(state: Any) -> None:
             name, state[name], 0, 1 if name in ("level", "lowest") else math.inf, whole=name in ("updates", "count")
         )
     seen = state["seen"]
-    pair = isinstance(seen, list) and len(seen) == 2 and all(isinstance(value, float) for value in seen)
+    most = torch.finfo(torch.float32).max  # it is added to sums in the features' type
+    pair = isinstance(seen, list) and len(seen) == 2
+    pair = pair and all(isinstance(value, float) and not most < abs(value) < math.inf for value in seen)
     if seen is not None and not (pair and state["count"]):
         raise refuse("seen", seen)
 
