@@ -25,7 +25,7 @@ test: lint browser
 
 # what to run before a commit: about a minute. The tests marked slow (site, browser, wheel, mutants, long training) are left out
 check: lint
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile
 
 # the report's tests drive a browser: CI installs Debian's where it may, and they are skipped where there is none
 browser:
