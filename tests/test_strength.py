@@ -699,3 +699,13 @@ def test_one_class_of_everything_does_not_outweigh_itself():
         regularizer.step(scale * cloud(30, 4))
         regularizer.penalty(-3 * cloud(30, 4), torch.arange(30))
     assert regularizer.waiting == ""
+
+
+def test_a_saved_mu_that_is_all_but_zero_pulls_all_but_nothing():
+    regularizer = ManifoldRegularizer(groups=torch.arange(40) % 2)
+    f = cloud(40, 4, dtype=torch.float32)
+    regularizer.step(f)
+    state = regularizer.state_dict()
+    state["pull"].update(mu=1e-300, level=1.0)
+    regularizer.load_state_dict(state)
+    assert float(regularizer.penalty(f + 1, torch.arange(40))) < 1e-30  # and no error of torch's

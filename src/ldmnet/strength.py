@@ -220,7 +220,8 @@ class Pull:
         self._see(distances.sum(), spread, len(features))
         if self.mu == 0:
             return 0 * distances.sum()
-        unit = torch.maximum(spread.clamp(min=self.strength * self.level / self.mu), distances.detach() / REACH**2)
+        least = min(self.strength * self.level / self.mu, torch.finfo(spread.dtype).max)  # a state may hold any mu
+        unit = torch.maximum(spread.clamp(min=least), distances.detach() / REACH**2)
         return (distances / unit).sum() * (self.strength * self.level / (2 * size))
 
     def pool(self, total: Callable[[Tensor], Tensor], *, keep: bool = True) -> None:

@@ -63,15 +63,8 @@ def with_transformers(folder):
 
     from ldmnet.integrations.transformers import ManifoldTrainer
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = mlp(6, 3, (16, 8))
-            initialize(self.net, "he", 0)
-
-        def forward(self, values, labels=None):
-            logits = self.net(values)
-            return {"loss": cross_entropy(logits, labels), "logits": logits} if labels is not None else logits
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from scorer import Scorer
 
     x, y = data()
     rows = [{"values": v, "labels": int(c)} for v, c in zip(x, y, strict=True)]
@@ -79,7 +72,7 @@ def with_transformers(folder):
         folder, num_train_epochs=4, per_device_train_batch_size=8, save_strategy="epoch", report_to=[], use_cpu=True,
         disable_tqdm=True, learning_rate=0.05, optim="sgd", ddp_backend="gloo", save_total_limit=1,
     )  # fmt: skip
-    trainer = ManifoldTrainer(Model(), arguments, train_dataset=rows, layer="net.features", settings=SETTINGS)
+    trainer = ManifoldTrainer(Scorer(), arguments, train_dataset=rows, layer="net.features", settings=SETTINGS)
     trainer.train()
     return trainer.regularizer, trainer.model
 

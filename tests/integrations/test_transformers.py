@@ -1,12 +1,11 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from clouds import cloud
 from ldmnet.errors import InputError, StateError
-from ldmnet.networks import initialize, mlp
 from ldmnet.strength import COUPLING
+from scorer import Scorer
 
 pytest.importorskip("transformers", reason="the extra transformers is not installed")
 pytest.importorskip("accelerate", reason="the extra transformers is not installed")
@@ -18,17 +17,6 @@ from ldmnet.integrations.transformers import ManifoldMixin, ManifoldTrainer
 pytestmark = pytest.mark.slow
 
 SETTINGS = {"mu": 0.1, "lambda_tilde": 0.5, "n_neighbors": 6, "sigma_neighbor": 4}
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = mlp(6, 3, (16, 8))
-        initialize(self.net, "he", 0)
-
-    def forward(self, values, labels=None):
-        logits = self.net(values)
-        return {"logits": logits} if labels is None else {"loss": cross_entropy(logits, labels), "logits": logits}
 
 
 def rows(labels="labels"):
@@ -66,7 +54,7 @@ def trainer(
     ours = {"layer": "net.features", "settings": settings or SETTINGS, "groups": groups, "inputs": inputs}
     dataset = None if dataset is NOTHING else rows() if dataset is None else dataset
     ours = ours if kind is not Trainer else {}
-    return kind(Model(), arguments, train_dataset=dataset, data_collator=data_collator, **ours)
+    return kind(Scorer(), arguments, train_dataset=dataset, data_collator=data_collator, **ours)
 
 
 def weights(trained):
@@ -184,7 +172,7 @@ def test_a_batch_without_its_numbers_is_refused(tmp_path):
 def test_a_search_keeps_the_state_in_each_trials_folder(tmp_path):
     pytest.importorskip("optuna", reason="the extra tune is not installed")
     made = trainer(tmp_path, num_train_epochs=1, save_strategy="epoch")
-    made.eval_dataset, made.model_init = rows(), lambda trial: Model()
+    made.eval_dataset, made.model_init = rows(), lambda trial: Scorer()
     made.hyperparameter_search(
         lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 0.01, 0.02)}, backend="optuna", n_trials=1
     )
