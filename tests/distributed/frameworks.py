@@ -81,6 +81,7 @@ if __name__ == "__main__":
     kind, folder = sys.argv[1:]
     torch.manual_seed(0)
     regularizer, model = {"lightning": with_lightning, "transformers": with_transformers}[kind](folder)
+    dist.barrier()  # the first process may still take old checkpoints away
     found = {
         "target": float(regularizer.target.double().sum()),
         "weights": float(sum(p.detach().double().sum() for p in model.parameters())),
