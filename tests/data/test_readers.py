@@ -55,6 +55,14 @@ def test_idx_brings_back_every_type_and_shape_raw_or_gzipped(tmp_path_factory, a
     assert out.flags.writeable
 
 
+@pytest.mark.parametrize("shape", [(0, *[2**32 - 1] * 3), (0,) * 100], ids=["too large", "too many"])
+def test_idx_of_no_values_in_a_shape_that_cannot_be_is_refused(tmp_path, shape):
+    path = tmp_path / "file"
+    path.write_bytes(bytes([0, 0, 8, len(shape)]) + b"".join(d.to_bytes(4, "big") for d in shape))
+    with pytest.raises(DataError, match="no array has that shape"):
+        read_idx(path)
+
+
 def test_idx_cut_short_says_how_much_there_should_be(tmp_path):
     path = tmp_path / "train-images"
     path.write_bytes(idx_bytes(np.zeros((100, 28, 28), np.uint8))[:-1])

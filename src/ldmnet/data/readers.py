@@ -69,14 +69,16 @@ def read_idx(path: str | Path) -> NDArray[Any]:
         raise DataError(f"{path} is cut short within its header of {header} bytes. Get the file again.")
     shape = struct.unpack(f">{ndim}I", content[4:header])
     dtype = np.dtype(_IDX_TYPES[kind])
-    promised = header + math.prod(shape) * dtype.itemsize
+    promised, size = header + math.prod(shape) * dtype.itemsize, " x ".join(f"{d:,}" for d in shape)
     if len(content) != promised:
-        size = " x ".join(f"{d:,}" for d in shape)
         raise DataError(
             f"{path} is {'cut short' if len(content) < promised else 'too long'}: its header promises {size} "
             f"values, {promised:,} bytes in all, but it holds {len(content):,}. Get the file again."
         )
-    return np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+    try:
+        return np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+    except ValueError as error:  # no values, but sizes or a number of them that no array can have
+        raise DataError(f"{path} has a header of {size:.200} values: no array has that shape.") from error
 
 
 def read_cifar_batch(path: str | Path) -> tuple[Images, Labels]:
