@@ -81,12 +81,13 @@ if __name__ == "__main__":
     kind, folder = sys.argv[1:]
     torch.manual_seed(0)
     regularizer, model = {"lightning": with_lightning, "transformers": with_transformers}[kind](folder)
-    dist.barrier()  # the first process may still take old checkpoints away
+    rank = dist.get_rank()
+    kept = [] if rank else Path(folder).rglob("*")  # the first process may still take old checkpoints away
     found = {
         "target": float(regularizer.target.double().sum()),
         "weights": float(sum(p.detach().double().sum() for p in model.parameters())),
         "steps": len(regularizer.log),
         "size": dist.get_world_size(),
-        "files": sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*") if p.suffix in (".ckpt", ".pt")),
+        "files": sorted(str(p.relative_to(folder)) for p in kept if p.suffix in (".ckpt", ".pt")),
     }
-    Path(folder, f"found-{dist.get_rank()}.json").write_text(json.dumps(found))
+    Path(folder, f"found-{rank}.json").write_text(json.dumps(found))

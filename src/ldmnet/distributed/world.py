@@ -40,7 +40,7 @@ def join(timeout: float) -> None:
 
 
 def _leave() -> None:
-    """End the group before the interpreter takes its threads away, which would end the process with an error."""
+    """End the groups before the interpreter takes their threads away, which would end the process with an error."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -80,6 +80,7 @@ class World:
         if self._group is None:
             with self._told():
                 self._group = dist.new_group(timeout=timedelta(seconds=self._timeout))
+            atexit.register(_leave)
         assert self._group is not None
         return self._group
 
