@@ -130,8 +130,7 @@ class Pull:
 
     def told(self) -> dict[str, str]:
         """What there is to say after an update, by kind; mostly nothing."""
-        waiting = self.waiting if self.updates == LONG else ""
-        return {"brake": self.braked, "waiting": self.outweighed or waiting}
+        return {"brake": self.braked, "waiting": self.waiting if self.outweighed or self.updates == LONG else ""}
 
     @property
     def smooths(self) -> bool:
@@ -175,11 +174,9 @@ class Pull:
             shrunk: the widest spread over that of the batches since the last update.
             lost: how far the share within classes is above its lowest.
         """
-        if self.outweighed:
-            self.level = 0.0
-        elif self.level == 0:
-            if self.within < LEARNT * self.untrained or (self.untrained == 0 and away > MOVED * self.spread):
-                self.level = START
+        if self.level == 0:
+            begins = self.within < LEARNT * self.untrained or (self.untrained == 0 and away > MOVED * self.spread)
+            self.level = START if begins and not self.outweighed else 0.0
         elif away > RUNAWAY * max(self.spread, spread):
             far = math.sqrt(away / max(self.spread, spread, 1e-300))
             self._brake(f"the features were {far:.3g} times their spread away from their targets")
@@ -318,9 +315,7 @@ def check_pull(state: Any) -> None:
             name, state[name], 0, 1 if name in ("level", "lowest") else math.inf, whole=name in ("updates", "count")
         )
     seen = state["seen"]
-    most = torch.finfo(torch.float32).max  # it is added to sums in the features' type
-    pair = isinstance(seen, list) and len(seen) == 2
-    pair = pair and all(isinstance(value, float) and not most < abs(value) < math.inf for value in seen)
+    pair = isinstance(seen, list) and len(seen) == 2 and all(isinstance(value, float) for value in seen)
     if seen is not None and not (pair and state["count"]):
         raise refuse("seen", seen)
 
