@@ -23,7 +23,7 @@ from attack.cases import Outcome, draw_of, in_batches, short
 from ldmnet import ManifoldRegularizer
 from ldmnet.data import read_cifar_batch, read_idx, read_svhn_mat
 from ldmnet.data.csvtables import read_table
-from ldmnet.data.readers import npz_arrays, readable_images
+from ldmnet.data.readers import npz_arrays, read_images
 from ldmnet.errors import LDMNetError
 from ldmnet.files import parse_json
 from ldmnet.matching.casia import read_lists
@@ -312,7 +312,7 @@ def _add_data(fuzz: Fuzz, folder: Path) -> None:
             file, {"jpg": "jpeg", "tif": "tiff", "pgm": "ppm"}.get(suffix, suffix)
         )
         fuzz.add(
-            f"image .{suffix}", f"image.{suffix}", [file.getvalue()], lambda path: readable_images([path], None, False)
+            f"image .{suffix}", f"image.{suffix}", [file.getvalue()], lambda path: read_images([path], None, False)
         )
     names = ("vis_train", "nir_train", "vis_gallery", "nir_probe")
     for name in names:

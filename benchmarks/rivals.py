@@ -7,6 +7,7 @@
     python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-2
     python benchmarks/rivals.py series                   # time series, the data set's own training and test part
     python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
+    python benchmarks/rivals.py text                     # features of all-MiniLM-L6-v2, 20 per class
 
 Records go to results/rivals/, one file per data set; what is recorded is skipped, and a run that was cut resumes.
 `--methods`, `--only` and `--folds` take a part. The data: scripts/rivals_data.py.
@@ -40,6 +41,7 @@ TABLES = (
 )
 SERIES = ("mnist1d", "ACSF1", "OSULeaf", "ArrowHead", "ItalyPowerDemand", "JapaneseVowels")
 FROZEN = ("cifar10", "mnist", "svhn")
+TEXTS = ("spam", "grain", "corn")
 NETWORKS = (*METHODS, *RIVALS, *(f"ldmnet+{name}" for name in RIVALS))
 ALL = (*NETWORKS, *CLASSICAL)
 WRN = (
@@ -118,7 +120,8 @@ class FoldTask:
 
 def folds(regime: str, names: tuple[str, ...], options: argparse.Namespace) -> Iterator[tuple[str, Run[Any]]]:
     """The runs of a regime, fold by fold, so that a sweep that is cut has a bit of everything."""
-    sizes = {"tables": options.per_class or 20, "series": None, "frozen": options.per_class or 50, "wrn": None}
+    few, some = options.per_class or 20, options.per_class or 50
+    sizes = {"tables": few, "text": few, "series": None, "frozen": some, "wrn": None}
     for split in range(options.folds or {"tables": FOLDS, "wrn": FEW}.get(regime, SEEDS)):
         for name in names:
             per_class = 50 if name == "mnist1d" else sizes[regime]
@@ -153,9 +156,9 @@ def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
 def planned(regime: str, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
     """A regime's runs in their order, each with the name of its file."""
     known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10"),
-             "wrn": ("cifar10",)}  # fmt: skip
+             "wrn": ("cifar10",), "text": TEXTS}  # fmt: skip
     names = tuple(options.only or known[regime])
-    if regime in ("tables", "series", "frozen", "wrn"):
+    if regime not in ("mnist", "images"):
         return list(folds(regime, names, options))
     return list(images(names, (50, 100) if regime == "mnist" else (50,), SEEDS if regime == "mnist" else FEW, options))
 
@@ -168,7 +171,7 @@ def words(text: str) -> tuple[str, ...]:
 def main() -> None:
     """Run what is not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen"])
+    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen", "text"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0, help="of every method, on a quarter of the training part")
     parser.add_argument("--methods", type=words, default=())

