@@ -1,5 +1,6 @@
 """Each rival against a few lines of NumPy or a law, alone and on the loop."""
 
+import contextlib
 import copy
 import math
 
@@ -213,6 +214,26 @@ def test_manifold_mixup_mixes_features_and_shows_them_unmixed():
     assert torch.equal(seen, plain)
     assert torch.allclose(logits, model.head(batch.mixed(plain)), atol=1e-6)
     assert torch.equal(model(X), model.head(plain))  # nothing is left behind
+
+
+@pytest.mark.parametrize(("share", "hidden", "weight"), [(0.5, False, 0.0), (0.9, False, 0.64), (0.5, True, 1.0)])
+def test_a_mixed_input_is_pulled_the_less_the_more_even_it_is(share, hidden, weight):
+    from types import SimpleNamespace
+
+    from ldmnet.training.objective import objective
+
+    pulled = lambda f, index: (f.square().sum(1) * (1 + index)).mean()  # noqa: E731
+    run = SimpleNamespace(
+        regularizer=SimpleNamespace(penalty=pulled), rivals=Rivals({}, draw()), x=X, weights=None,
+        all_labelled=True, autocast=contextlib.nullcontext,
+    )  # fmt: skip
+    index, partner, features = torch.arange(N), torch.arange(N).flip(0), cloud(N, 3, seed=8)
+    batch = Batch(index, X, Y, partner, share, hidden)
+    _, _, penalty = objective(run, lambda x: (cloud(N, K, seed=9), features), batch)
+    own, others = pulled(features, index), pulled(features, partner)
+    if hidden:  # the features are their samples' own
+        own = others = pulled(features, index)
+    assert float(penalty) == pytest.approx(weight * float(share * own + (1 - share) * others), rel=1e-5)
 
 
 # gradient and weights

@@ -28,7 +28,8 @@ def objective(run: Run, tap: FeatureTap, batch: Batch) -> tuple[Tensor, Tensor, 
         return pull + run.rivals.penalty(f.to(logits), batch.y[rows]) if run.rivals else pull
 
     some = run.regularizer is not None or run.rivals
-    return logits, batch.weighed(loss), batch.weighed(penalty) if some else None
+    pulled = batch.purity * batch.weighed(penalty) if some else None  # an even mixture has no place of its own
+    return logits, batch.weighed(loss), pulled
 
 
 def total_loss(run: Run, tap: FeatureTap, batch: Batch) -> Tensor:

@@ -42,6 +42,11 @@ class Batch:
         """The mixture of each sample's values with its partner's."""
         return values if self.partner is None else self.share * values + (1 - self.share) * values[self.partner]
 
+    @property
+    def purity(self) -> float:
+        """One where an input is a sample's own, zero where it is half another's."""
+        return 1.0 if self.partner is None or self.hidden else (2 * self.share - 1) ** 2
+
     def weighed(self, loss: Callable[[Rows], Tensor]) -> Tensor:
         """A loss of rows of the batch, shared between the samples and their partners."""
         if self.partner is None:
