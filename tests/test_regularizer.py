@@ -431,7 +431,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["used", "fresh"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_state_is_refused_and_nothing_of_it_taken(damage, fresh):
+def test_a_damaged_state_is_refused_and_nothing_of_it_taken(damage, fresh, says):
     regularizer, other = made(), made()
     other.step(cloud(40, 3, seed=9))
     if not fresh:
@@ -439,11 +439,11 @@ def test_a_damaged_state_is_refused_and_nothing_of_it_taken(damage, fresh):
     before = regularizer.state_dict()
     state = copy.deepcopy(other.state_dict())
     DAMAGE[damage](state)
-    with pytest.raises(StateError):
+    with says(StateError):
         regularizer.load_state_dict(state)
     after = regularizer.state_dict()
     assert str(before) == str(after)
-    with pytest.raises(StateError):
+    with says(StateError):
         regularizer.load_state_dict(None)
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import ldmnet.graph.approximate as module
+from clouds import cloud
 from ldmnet import ManifoldRegularizer
 from ldmnet.errors import InputError, StateError
 from ldmnet.graph import neighbors
@@ -101,7 +102,9 @@ def test_a_poor_recall_is_told(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_cells")
-def test_widening_puts_the_neighbours_of_neighbours_on_the_lists():
+@pytest.mark.parametrize("rows", [600, 40])
+def test_widening_puts_the_neighbours_of_neighbours_on_the_lists(monkeypatch, rows):
+    monkeypatch.setattr(module, "BLOCK", rows * (module.HOP**2 + module.LISTED))  # so many at a time
     features = sheet(600, 5)
     search = ApproximateSearch(None)
     search(features, K)
@@ -115,6 +118,24 @@ def test_widening_puts_the_neighbours_of_neighbours_on_the_lists():
         search._widen(moving)
     assert before < 0.5
     assert share_found(search._nearest(moving, squared_lengths(moving), K)[0], features) > 0.95
+
+
+def test_a_cell_without_points_ends_nothing():
+    clumps = cloud(3, 5) * 100  # copies of three points: most of the eight centres are somebody else's copy
+    points = clumps.repeat_interleave(60, 0)
+    lists, short = module._search_cells(points, 8, 8, torch.Generator().manual_seed(0))
+    assert not len(short)
+    own = (lists // 60 == (torch.arange(180) // 60)[:, None]).sum(1)
+    assert int(own.min()) >= module.KEPT  # a cell gives so many
+
+
+@pytest.mark.parametrize("with_inputs", [False, True])
+def test_recall_is_judged_by_the_true_distances(with_inputs):
+    features, inputs = sheet(300, 5), sheet(300, 6) if with_inputs else None
+    search = ApproximateSearch(inputs)
+    rows, farthest = search._farthest(features, squared_lengths(features), K)
+    whole = features if inputs is None else torch.cat([inputs, features], 1)
+    torch.testing.assert_close(farthest.double(), brute(whole, K).values[rows].amax(1), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.usefixtures("small_cells")
@@ -232,31 +253,31 @@ def test_auto_resumes_with_its_lists_to_the_same_bits(large, two_updates):
     assert not torch.equal(anew.target, auto.target)  # the lists made the difference
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda kept: kept["lists"][7].fill_(10**6),
-        lambda kept: kept["lists"][7, 3].fill_(-1),
-        lambda kept: kept["lists"][7].copy_(kept["lists"][7].flip(0)),
-        lambda kept: kept["lists"][7, 0].fill_(7),
-        lambda kept: kept.update(lists=kept["lists"][:, :5]),
-        lambda kept: kept.update(lists=kept["lists"].float()),
-        lambda kept: kept.update(lists=[[1, 2]]),
-        lambda kept: kept.update(probes=0),
-        lambda kept: kept.update(probes="8"),
-        lambda kept: kept.pop("probes"),
-    ],
-)
-def test_damaged_lists_are_refused(large, two_updates, damage):
+DAMAGED_LISTS = {
+    "beyond the points": lambda kept: kept["lists"][7].fill_(10**6),
+    "below zero": lambda kept: kept["lists"][7, 3].fill_(-1),
+    "not ascending": lambda kept: kept["lists"][7].copy_(kept["lists"][7].flip(0)),
+    "the point itself": lambda kept: kept["lists"][7, 0].fill_(7),
+    "too short": lambda kept: kept.update(lists=kept["lists"][:, :5]),
+    "no whole numbers": lambda kept: kept.update(lists=kept["lists"].float()),
+    "no tensor": lambda kept: kept.update(lists=[[1, 2]]),
+    "no probes at all": lambda kept: kept.update(probes=0),
+    "probes in words": lambda kept: kept.update(probes="8"),
+    "half a probe": lambda kept: kept.update(probes=8.5),
+    "without probes": lambda kept: kept.pop("probes"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_LISTS)
+def test_damaged_lists_are_refused(large, two_updates, damage, says):
     inputs, labels, _, options = large
     (start,), state = two_updates[2]["search"], dict(two_updates[2])
     kept = {"lists": state["search"][start]["lists"].clone(), "probes": 8}
-    damage(kept)
+    DAMAGED_LISTS[damage](kept)
     regularizer = ManifoldRegularizer(inputs, labels, neighbors="auto", **options)
-    with pytest.raises(StateError):
-        regularizer.load_state_dict({**state, "search": {start: kept}})
-    with pytest.raises(StateError):
-        regularizer.load_state_dict({**state, "search": {}})
+    for search in ({start: kept}, {}, 3):
+        with says(StateError):
+            regularizer.load_state_dict({**state, "search": search})
 
 
 def test_an_unknown_search_is_refused(says):

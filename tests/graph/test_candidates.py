@@ -166,6 +166,19 @@ def test_smallest_are_all_up_to_a_bound(k, equal):
         assert row[others].min() >= row[there].max()
 
 
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_the_kth_smallest_of_each_row(k):
+    values = cloud(9, 40)
+    assert torch.equal(distances._kth(values, k), values.sort(1).values[:, k - 1])
+
+
+def test_differences_in_many_blocks(monkeypatch):
+    monkeypatch.setattr(distances, "BLOCK_BYTES", 3 * 6 * 8)  # three pairs at a time
+    points, draw = cloud(N, 6).view(2, -1, 6), torch.Generator().manual_seed(0)
+    g, i, j = (torch.randint(0, high, (40,), generator=draw) for high in (2, N // 2, N // 2))
+    torch.testing.assert_close(distances.differences(points, g, i, j), (points[g, i] - points[g, j]).square().sum(1))
+
+
 @pytest.mark.parametrize("copies", [30, 120])
 def test_many_points_that_are_the_same(copies):
     features = cloud(N, 6, dtype=torch.float32)

@@ -44,6 +44,18 @@ def test_triangular_solves_by_blocks_agree_with_a_dense_solve(monkeypatch, mass,
     np.testing.assert_allclose(solution.value.numpy(), expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(("columns", "measured"), [(5, 5), (31, 31), (64, 32), (70, 35)])
+def test_a_direct_solve_measures_the_residual_of_columns_all_over(columns, measured):
+    W, v, _ = sorted_problem(sizes=(25, 25), columns=columns)
+    v *= torch.arange(1, columns + 1)
+    system = PointIntegralSystem(W, 0.2, "lumped")
+    rows = torch.arange(50).view(2, 25)
+    found, again, _ = grouped._DenseBlocks(system).solve(rows, v, 1e-12)
+    assert found.residual.shape == (2, measured)
+    assert not again.any()
+    assert grouped._DenseBlocks(system).solve(rows, v, 0.0)[1].all()  # nothing is exact
+
+
 def test_factorising_pays_for_small_groups_and_hard_systems():
     assert grouped.dense_pays(50, 500, 3)
     assert grouped.dense_pays(1000, 500, 15)

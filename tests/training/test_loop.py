@@ -4,6 +4,7 @@ import re
 import warnings
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit
 from ldmnet.errors import BadEndWarning, DivergenceError, InputError
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.seeds import generator
+from ldmnet.training.state import Run
 from reference import ReferenceLDMNet
 
 N = 40
@@ -583,3 +585,19 @@ def test_samples_of_one_class_cannot_end_badly():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(Method(), train=(X, 0 * Y), settings=settings(epochs=2), progress=False)
+
+
+def test_the_mean_over_processes_is_the_whole_batchs_loss_and_penalty():
+    y = torch.tensor([0, 1, -1, 2, -1, -1, 1, 0, 2, -1])
+    losses, pulls, whole = cloud(10, 1)[:, 0], cloud(10, 1, seed=1)[:, 0], torch.arange(10)
+    run = SimpleNamespace(world=SimpleNamespace(size=2), y=y)
+    found = []
+    for index in (whole[:3], whole[3:]):
+        labelled = losses[index][y[index] >= 0].mean()
+        found.append(Run.of_all(run, whole, index, labelled, pulls[index].mean()))
+    assert float(sum(loss for loss, _ in found) / 2) == pytest.approx(float(losses[y >= 0].mean()))
+    assert float(sum(pull for _, pull in found) / 2) == pytest.approx(float(pulls.mean()))
+    alone = SimpleNamespace(world=None, y=y)
+    assert Run.of_all(alone, whole, whole, torch.tensor(3.0), None) == (torch.tensor(3.0), None)
+    nothing = SimpleNamespace(world=run.world, y=torch.full((10,), -1))
+    assert float(Run.of_all(nothing, whole, whole[:3], torch.tensor(3.0), None)[0]) == 0

@@ -29,7 +29,7 @@ def chebyshev_pays(system: PointIntegralSystem, tol: float) -> bool:
 
 
 def chebyshev(
-    system: PointIntegralSystem, v: Tensor, *, tol: float = 1e-5, max_steps: int = 50, out: Tensor | None = None
+    system: PointIntegralSystem, v: Tensor, *, tol: float, max_steps: int, out: Tensor | None = None
 ) -> Solution:
     """Solve (L + c D) u = c D v for every column of v.
 
