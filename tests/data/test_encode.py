@@ -9,7 +9,7 @@ import torch
 from click.testing import CliRunner
 
 from ldmnet.cli import main
-from ldmnet.data.encode import Encoding, encoded_images, is_own_code, load_encoder, read_encoded
+from ldmnet.data.encode import Encoder, Encoding, encoded, encoded_images, is_own_code, load_encoder, read_encoded
 from ldmnet.errors import DataError, InputError
 from ldmnet.runs.samples import Reading, SamplesTask, UserSettings, read_for_net
 from ldmnet.runs.trained import load_run, train_run
@@ -238,6 +238,19 @@ def test_compare_shows_the_encoder_beside_training_from_scratch(tmp_path):
     assert result.exit_code == 0, result.output
     rows = [line.split(" | ")[0].removeprefix("| ") for line in result.stdout.splitlines() if line.startswith("| ")]
     assert rows == ["method", "none", "ldmnet", "logistic", "scratch: none", "scratch: ldmnet"]
+
+
+def test_texts_are_encoded_by_length_and_keep_their_rows(tmp_path):
+    texts = ["b" * n for n in (5, 1, 9, 3, 7, 1, 8)]
+    batches = []
+
+    def run(batch):
+        batches.append([len(text) for text in batch])
+        return torch.tensor([[float(len(text))] for text in batch])
+
+    found = encoded(texts, Encoder(run, "lengths"), Encoding(encode_batch=3, cache=tmp_path))
+    assert found[:, 0].tolist() == [5, 1, 9, 3, 7, 1, 8]
+    assert batches == [[1, 1, 3], [5, 7, 8], [9]]  # a batch is padded to its longest
 
 
 def test_the_sentence_encoder_of_pypi(tickets):

@@ -139,18 +139,22 @@ def encoded(inputs: Inputs, encoder: Encoder, how: Encoding) -> Tensor:
         except (OSError, ValueError) as error:
             raise DataError(f"{place} cannot be read: {error}. Delete it.") from error
         return torch.from_numpy(kept)
-    starts = range(0, len(inputs), how.encode_batch)
+    if isinstance(inputs, Tensor):
+        order = torch.arange(len(inputs))
+    else:  # texts of like length together: a batch is padded to its longest
+        order = torch.tensor([len(text) for text in inputs]).argsort(stable=True)
+    batches = torch.split(order, how.encode_batch)
     console = Console(stderr=True)
     parts = []
     with torch.inference_mode():
-        for at in track(starts, "encoding", console=console, disable=not console.is_terminal):
-            batch = inputs[at : at + how.encode_batch]
+        for some in track(batches, "encoding", console=console, disable=not console.is_terminal):
+            batch = inputs[some] if isinstance(inputs, Tensor) else [inputs[i] for i in some]
             found = torch.as_tensor(encoder.run(batch))
             if found.ndim != 2 or len(found) != len(batch):
                 given = tuple(found.shape)
                 raise InputError(f"an encoder returns features (b, d): for {len(batch)} samples it gave {given}.")
             parts.append(found.float().cpu())
-    features = torch.cat(parts).clone()
+    features = torch.cat(parts)[order.argsort()]
     if not bool(features.isfinite().all()):
         raise DataError("the encoder gave features that are NaN or infinite.")
     place.parent.mkdir(parents=True, exist_ok=True)
