@@ -16,9 +16,10 @@ Records go to results/rivals/, one file per data set; what is recorded is skippe
 from __future__ import annotations
 
 import argparse
+import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from rivals_sources import load
 
 from ldmnet.fingerprints import settings_hash
 from ldmnet.runs import Places, Run, RunSettings, UserSettings, sweep_runs
+from ldmnet.runs.care import Trial
 from ldmnet.runs.classical import CLASSICAL
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.runs.samples import Split
-from ldmnet.runs.tuned import TunedTask
+from ldmnet.runs.tuned import TunedTask, at
 from ldmnet.training.methods import METHODS, Method
 from ldmnet.training.rivals import RIVALS
 from ldmnet.training.settings import TrainSettings
@@ -118,30 +120,59 @@ class FoldTask:
         return replace(measured, fields=short)
 
 
-def folds(regime: str, names: tuple[str, ...], options: argparse.Namespace) -> Iterator[tuple[str, Run[Any]]]:
-    """The runs of a regime, fold by fold, so that a sweep that is cut has a bit of everything."""
+@dataclass(frozen=True)
+class ChosenTask(FoldTask):
+    """One more seed with the numbers that the first one's trials chose, on the same samples.
+
+    Attributes:
+        numbers: the trial.
+        budget: of the first seed, for the record.
+    """
+
+    numbers: Trial = field(default_factory=lambda: Trial("none"))
+    budget: int = 0
+
+    def _settings(self) -> UserSettings:
+        return at(super()._settings(), self.numbers)
+
+    def described(self, data: Split) -> dict[str, Any]:
+        """The data's name and sizes."""
+        return {**super().described(data), "budget": {"trials": self.budget, "chosen": asdict(self.numbers)}}
+
+
+def folds(
+    regime: str, names: tuple[str, ...], split: int, options: argparse.Namespace
+) -> Iterator[tuple[str, Run[Any]]]:
+    """A fold's runs, so that a sweep that is cut has a bit of everything."""
     few, some = options.per_class or 20, options.per_class or 50
     sizes = {"tables": few, "text": few, "series": None, "frozen": some, "wrn": None}
-    for split in range(options.folds or {"tables": FOLDS, "wrn": FEW}.get(regime, SEEDS)):
-        for name in names:
-            per_class = 50 if name == "mnist1d" else sizes[regime]
-            for method in options.methods or (WRN if regime == "wrn" else ALL):
-                task = FoldTask(f"{regime}:{name}", split, method, per_class, options.trials)
-                row = f"{method}_tuned" if options.trials else method
-                chosen = "validation" if options.trials else "default"
-                yield (
-                    f"{regime}-{name}",
-                    Run(f"rivals-{regime}-{name}", row, task, chosen, size=50 if regime == "wrn" else per_class),
-                )
+    for name in names:
+        per_class = 50 if name == "mnist1d" else sizes[regime]
+        for method in options.methods or (WRN if regime == "wrn" else ALL):
+            task = FoldTask(f"{regime}:{name}", split, method, per_class, options.trials)
+            row = f"{method}_tuned" if options.trials else method
+            if regime == "wrn" and split and options.trials:  # the same samples: tuned once
+                task = of_first(task, row, options.results / f"{regime}-{name}.jsonl")
+            chosen = "validation" if options.trials else "default"
+            yield (
+                f"{regime}-{name}",
+                Run(f"rivals-{regime}-{name}", row, task, chosen, size=50 if regime == "wrn" else per_class),
+            )
 
 
-def images(names: tuple[str, ...], sizes: tuple[int, ...], seeds: int, options: argparse.Namespace) -> Any:
+def of_first(task: FoldTask, row: str, path: Path) -> ChosenTask:
+    """A task with what the first seed's trials chose."""
+    budget = next(record["budget"] for record in map(json.loads, path.open()) if record["method"] == row)
+    numbers = {name: value for name, value in budget["tried"][budget["chosen"]].items() if name != "val_accuracy"}
+    return ChosenTask(task.data, task.split, task.method, task.per_class, 0, Trial(**numbers), budget["trials"])
+
+
+def images(names: tuple[str, ...], sizes: tuple[int, ...], seed: int, options: argparse.Namespace) -> Any:
     """The paper's networks on images as they are, with the paper's training; LDMNet by its default."""
-    for seed in range(options.folds or seeds):
-        for data in names:
-            for size in sizes:
-                for method in options.methods or NETWORKS:
-                    yield data, Run(f"rivals-{data}", method, image_run(data, size, seed, method), "default")
+    for data in names:
+        for size in sizes:
+            for method in options.methods or NETWORKS:
+                yield data, Run(f"rivals-{data}", method, image_run(data, size, seed, method), "default")
 
 
 def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
@@ -153,14 +184,14 @@ def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
     return replace(made, net="cifar", pixel_scale=64.0, init="xavier", train=TrainSettings(lr=0.005))
 
 
-def planned(regime: str, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
-    """A regime's runs in their order, each with the name of its file."""
+def planned(regime: str, split: int, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
+    """A regime's runs of one fold or seed in their order, each with the name of its file."""
     known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10"),
              "wrn": ("cifar10",), "text": TEXTS}  # fmt: skip
     names = tuple(options.only or known[regime])
     if regime not in ("mnist", "images"):
-        return list(folds(regime, names, options))
-    return list(images(names, (50, 100) if regime == "mnist" else (50,), SEEDS if regime == "mnist" else FEW, options))
+        return list(folds(regime, names, split, options))
+    return list(images(names, (50, 100) if regime == "mnist" else (50,), split, options))
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -183,12 +214,11 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/rivals"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    plan, places = planned(options.regime, options), Places(options.jobs, options.data, options.runs, options.results)
-    for split in sorted({run.settings.seed for _, run in plan}):
+    places = Places(options.jobs, options.data, options.runs, options.results)
+    for split in range(options.folds or {"tables": FOLDS, "wrn": FEW, "images": FEW}.get(options.regime, SEEDS)):
+        plan = planned(options.regime, split, options)
         for name in dict.fromkeys(name for name, _ in plan):
-            runs = [run for file, run in plan if file == name and run.settings.seed == split]
-            if runs:
-                sweep_runs(runs, name, places)
+            sweep_runs([run for file, run in plan if file == name], name, places)
 
 
 if __name__ == "__main__":

@@ -154,19 +154,20 @@ def test_a_tuned_run_sees_the_test_part_once_and_records_its_budget(tmp_path, mo
     plain = SamplesTask.measure
 
     def spied(self, data, watch):
-        seen.append((set(data.train.tolist()), set(data.test.tolist())))
+        seen.append((set(data.train.tolist()), set(data.test.tolist()), self.settings.epochs))
         return plain(self, data, watch)
 
     monkeypatch.setattr(SamplesTask, "measure", spied)
-    settings = UserSettings(epochs=2, test_share=0.3, trials=3)
+    settings = UserSettings(epochs=4, test_share=0.3, trials=3)
     (record,) = compare_methods(samples(), settings, tmp_path, methods=("ldmnet",), splits=1, snapshots=False)
     budget = record.more["budget"]
     assert (budget["trials"], len(budget["tried"])) == (3, 3)
     *tried, last = seen
     assert len(tried) == 3
     held_out = TunedTask(settings, samples()).load().test
-    assert last[1] == set(held_out.tolist())
-    for train, validation in tried:
+    assert last[1:] == (set(held_out.tolist()), 4)
+    for train, validation, epochs in tried:
+        assert epochs == 2  # half of them
         assert train | validation == last[0]
         assert not validation & train
         assert not (train | validation) & last[1]

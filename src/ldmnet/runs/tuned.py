@@ -20,6 +20,7 @@ from ldmnet.training.methods import METHODS
 from ldmnet.training.rivals import parse
 
 VALIDATES = 0.25  # the share of every class of the training part that trials are judged on
+LENGTH = 0.5  # of a trial, in epochs of the training that it chooses for
 OWN = {"weight_decay": "weight_decay", "dropout": "dropout"}  # where it is not the strength
 
 
@@ -31,12 +32,13 @@ class TunedTask(SamplesTask):
         """Try, choose on a part of the training part, and train on all of it with the numbers chosen."""
         if not self.settings.trials:
             return super().measure(data, watch)
-        part = self._validated(data)
+        part, epochs = self._validated(data), max(1, round(LENGTH * self.settings.training().epochs))
 
         def accuracy(trial: Trial) -> float | None:
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    tried = replace(self, settings=at(self.settings, trial)).measure(part, Watch(Path(folder)))
+                    short = replace(at(self.settings, trial), epochs=epochs)
+                    tried = replace(self, settings=short).measure(part, Watch(Path(folder)))
                 except DivergenceError:
                     return None
             found: float = tried.fields["accuracy"]
