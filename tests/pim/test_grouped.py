@@ -157,3 +157,19 @@ def test_the_solution_in_the_place_of_v_is_the_same(monkeypatch, mass, dense_up_
     assert inside.value.data_ptr() == v.data_ptr()
     assert torch.equal(inside.value, apart.value)
     assert inside.status is apart.status
+
+
+def test_a_block_that_float32_cannot_solve_is_solved_in_float64(monkeypatch):
+    """Where it was not foreseen: conjugate gradients themselves find that rounding stops them."""
+    monkeypatch.setattr(grouped, "rounding_beyond", lambda *_, **__: False)
+    monkeypatch.setattr(grouped, "DENSE_UP_TO", 0)
+    W, v, groups = sorted_problem(torch.float32, sizes=(200, 300))
+    solution = solve_grouped(PointIntegralSystem(W, 0.05, "consistent"), v, groups, tol=1e-9, max_steps=500)
+    assert solution.status is Status.CONVERGED
+    assert solution.value.dtype == torch.float32
+    assert float(solution.residual.max()) <= 1e-9
+    expected = solve(W.to_dense().double().numpy(), v.double().numpy(), 0.05, "consistent")
+    np.testing.assert_allclose(solution.value.numpy(), expected, rtol=0, atol=1e-6)
+    cut = solve_grouped(PointIntegralSystem(W, 0.05, "consistent"), v, groups, tol=1e-9, max_steps=20)
+    assert cut.status is Status.STEP_LIMIT
+    assert cut.steps == 20

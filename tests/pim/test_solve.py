@@ -263,3 +263,13 @@ def test_a_start_that_is_not_a_number_is_not_solved():
     start = v.clone()
     start[3, 1] = torch.nan
     assert pcg(PointIntegralSystem(W, 0.5, "lumped"), v, x0=start).status is not Status.CONVERGED
+
+
+@pytest.mark.parametrize("mass", ["lumped", "consistent"])
+@pytest.mark.parametrize("coupling", [0.05, 0.2, 1.0, 5.0])
+@pytest.mark.parametrize("tol", [1e-3, 1e-8])
+def test_the_expected_number_of_steps_is_about_what_it_takes(mass, coupling, tol):
+    """The choice between a factorisation and conjugate gradients rests on it."""
+    system = PointIntegralSystem(self_tuned_weights(knn(cloud(600, 8), 10), 5), coupling, mass)
+    taken = pcg(system, cloud(600, 5, seed=3), tol=tol, max_steps=500).steps
+    assert 0.5 * taken <= module.expected_steps(system, tol) <= 1.7 * taken + 0.5

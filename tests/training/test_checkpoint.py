@@ -268,6 +268,15 @@ def test_weights_that_look_like_the_place_of_the_checksum(tmp_path):
     assert torch.equal(other.zeros, model.zeros)
 
 
+def test_a_checksum_is_looked_for_in_the_header_alone(tmp_path):
+    model, path = network(), tmp_path / "weights.safetensors"
+    words = f'"sha256":"{"0" * 64}"'.encode()
+    model.register_buffer("words", torch.tensor(list(words), dtype=torch.uint8))
+    save_file(model.state_dict(), path)
+    with pytest.raises(StateError, match="has no checksum"):
+        load_weights(model, path)
+
+
 def test_weights_that_cannot_be_written_leave_the_old_ones_whole(tmp_path, monkeypatch):
     path = tmp_path / "weights.safetensors"
     save_weights(network(), path)
