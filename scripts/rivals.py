@@ -1,6 +1,6 @@
 """The tables of docs/which-tool.md from the records in results/rivals/, written by benchmarks/rivals.py.
 
-    python scripts/rivals.py        draw docs/images/which-tool.png, the average ranks on the tables
+    python scripts/rivals.py        draw docs/images/which-tool.png, what each method gains where, and the ranks
 
 A table takes the folds, or seeds, of a data set that every method shown has: a sweep that is not finished shows less,
 and what has no records says so.
@@ -8,6 +8,7 @@ and what has no records says so.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,20 @@ REGIMES = {  # the page's tables, and what measures them
 FILES = {"images": ("svhn", "cifar10"), "mnist": ("mnist",)}
 TUNED = "_tuned"
 FEWEST = 3  # data sets that ranks are worth showing of
+IMAGES = ROOT / "docs" / "images"
+REGIME_TITLES = {  # of the picture's columns
+    "images": "SVHN, CIFAR-10\n50 per class",
+    "tables": "tables\n20 per class",
+    "series": "time series",
+    "frozen": "frozen features\n50 per class",
+    "text": "texts, encoded\n20 per class",
+}
+MAPPED = (  # the picture's rows: what is not a control or a combination, and the combinations worth a row
+    *("ldmnet", "control", "weight_decay", "dropout", "label_smoothing", "mixup", "sam", "ema"),
+    *("centre", "contrastive", "t_vmf", "ensemble", "ldmnet+label_smoothing", "ldmnet+centre", "ldmnet+ensemble"),
+    *("logistic", "svm", "forest"),
+)
+SHADED = 5.0  # points of gain or loss that have the full colour
 Scores = dict[str, dict[str, dict[int, Record]]]  # by data set, method, and fold or seed
 
 
@@ -127,15 +142,61 @@ def _cells(scores: Scores) -> str:
     return f"{markdown(lines)}\n\nSeeds: {', '.join(f'{data} {n}' for data, n in seeds.items())}."
 
 
+def gains() -> dict[str, dict[str, tuple[float, int]]]:
+    """By regime and method: the mean gain over none in points, and of how many data sets."""
+    columns: dict[str, Scores] = {
+        f"MNIST\n{size} per class": {data: found for data, found in by_data("mnist").items() if f" {size} " in data}
+        for size in (50, 100)
+    }
+    columns |= {title: by_data(regime) for regime, title in REGIME_TITLES.items()}
+    found: dict[str, dict[str, tuple[float, int]]] = {}
+    for title, scores in columns.items():
+        table = means(complete(scores))
+        if table and all("none" in row for row in table.values()):
+            methods = next(iter(table.values()))
+            mean = {m: statistics.fmean(row[m] - row["none"] for row in table.values()) for m in methods}
+            found[title] = {method: (gain, len(table)) for method, gain in mean.items()}
+    return found
+
+
+def draw_map(path: Path) -> None:
+    """What each method gains over no regulariser, by regime: one picture for README."""
+    from ldmnet.records.figures import pyplot
+
+    plt, columns = pyplot(), gains()
+    names = [name for name in MAPPED if any(name in column for column in columns.values())]
+    figure, axis = plt.subplots(figsize=(1.6 + 1.05 * len(columns), 0.9 + 0.3 * len(names)))
+    values = [[columns[title].get(name, (math.nan, 0))[0] for title in columns] for name in names]
+    axis.imshow(values, cmap="RdBu", vmin=-SHADED, vmax=SHADED, aspect="auto")
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            if not math.isnan(value):
+                dark = abs(value) > 0.7 * SHADED
+                axis.text(
+                    j, i, f"{value:+.1f}", ha="center", va="center", color="white" if dark else "black", fontsize=8
+                )
+    counts = [next(iter(column.values()))[1] for column in columns.values()]
+    titles = [f"{title}\n({n} data sets)" if n > 1 else title for title, n in zip(columns, counts, strict=True)]
+    axis.set_xticks(range(len(columns)), titles, fontsize=8)
+    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize=8)
+    for label in axis.get_yticklabels():
+        label.set_fontweight("bold" if label.get_text() == "ldmnet" else "normal")
+    axis.tick_params(length=0)
+    axis.xaxis.tick_top()
+    for side in axis.spines.values():
+        side.set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", dpi=150)
+    plt.close(figure)
+
+
 def main() -> None:
-    """Draw the plot, if there is anything to draw."""
+    """Draw what there is to draw."""
+    draw_map(IMAGES / "which-tool.png")
     table = means(complete(by_data("tables")))
-    ranks = average_ranks(table)
     if len(table) < FEWEST:
-        raise SystemExit(f"results/rivals/ has fewer than {FEWEST} tables with a whole fold: nothing to draw yet.")
-    path = ROOT / "docs" / "images" / "which-tool.png"
-    draw_ranks(ranks, len(table), path)
-    print(f"written to {path.relative_to(ROOT)}")
+        raise SystemExit(f"results/rivals/ has fewer than {FEWEST} tables with a whole fold: no ranks to draw yet.")
+    draw_ranks(average_ranks(table), len(table), IMAGES / "which-tool-ranks.png")
 
 
 if __name__ == "__main__":
