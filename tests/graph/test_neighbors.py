@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from ldmnet import knn
 from ldmnet.errors import InputError
 from ldmnet.graph import neighbors as module
 from ldmnet.graph.groups import Groups
+from ldmnet.graph.points import power_of_two
 from reference import distances, nearest
 
 
@@ -240,3 +243,13 @@ def test_inputs_in_double_keep_their_digits_beside_features_in_single(once):
     near, far = (module.NeighborSearch(groups, 10, inputs, once=once)(features) for inputs in (z, z + 2.0**31))
     assert torch.equal(near.index, far.index)
     torch.testing.assert_close(near.distance, far.distance, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "exponents"), [(torch.float32, (-42, -64, -100)), (torch.float64, (-500, -900))])
+def test_very_small_points_are_brought_to_about_one_by_a_power_of_two(dtype, exponents):
+    for exponent in exponents:
+        factor = power_of_two(torch.tensor([[2.0**exponent, 0.0]], dtype=dtype), 0.0)
+        assert math.frexp(factor)[0] == 0.5  # no digit is lost
+        assert 2.0**-16 <= factor * 2.0**exponent <= 2.0**16
+    assert power_of_two(torch.ones(1, 2, dtype=dtype), 0.0) == 1.0
+    assert power_of_two(torch.full((1, 2), 2.0 ** exponents[0], dtype=dtype), 1.0) == 1.0  # the inputs are not small

@@ -95,7 +95,10 @@ def test_weights_that_cannot_be_solved_with_are_refused(wrong):
     W = graph().to_dense()
     W[3] = W[:, 3] = wrong
     for form in (W, W.to_sparse_csr()):
-        with pytest.raises(InputError, match=r"of W sums to (nan|inf|0\.0), as do \d+ other rows that cannot"):
+        with pytest.raises(
+            InputError,
+            match=r"W sums to (nan|inf|0\.0), as do \d+ other rows that cannot be solved for: sums must be above zero and",
+        ):
             PointIntegralSystem(form, 0.5)
 
 

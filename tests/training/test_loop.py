@@ -487,12 +487,13 @@ def test_data_to_report_on_is_checked_before_training(part, says):
     assert seen == []
 
 
-def test_a_last_batch_of_one_joins_the_one_before():
+@pytest.mark.parametrize(("n", "batches"), [(33, [16, 17]), (17, [17]), (34, [16, 16, 2]), (3, [3])])
+def test_a_last_batch_of_one_joins_the_one_before(n, batches):
     layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
     model, sizes = FeatureNet(layers, 8, 3), []
     model.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])) if module.training else None)
-    fit(model, data(33), settings=settings(epochs=1), progress=False)
-    assert sizes == [16, 17]
+    fit(model, data(n), settings=settings(epochs=1), progress=False)
+    assert sizes == batches
 
 
 # ---- the default strength, and ends that are of no use
