@@ -460,6 +460,13 @@ def test_a_damaged_state_leaves_a_regulariser_without_a_data_set_as_it_was():
     assert len(other.target) == 20
 
 
+def test_a_step_that_did_not_end_leaves_no_state_to_save(says):
+    regularizer = made()
+    regularizer._failed = True  # set while several processes work together
+    with says(StateError):
+        regularizer.state_dict()
+
+
 @pytest.mark.parametrize("name", ["target", "Z", "alpha"])
 def test_nothing_to_read_before_the_first_step(name, says):
     with says(StateError):

@@ -217,11 +217,12 @@ def test_points_not_finite(bad, says):
         knn(points, 1)
 
 
-def test_points_too_large_for_their_type(says):
-    points = torch.tensor([[0.0, 1e20], [0.0, 0.0]])
+@pytest.mark.parametrize("size", [2e17, 1e20])  # a distance squares and adds: there must be room for it
+def test_points_too_large_for_their_type(says, size):
+    points = torch.tensor([[0.0, size], [0.0, 0.0]])
     with says(InputError):
         knn(points, 1)
-    assert knn(points.double(), 1).distance.flatten().tolist() == pytest.approx([1e20, 1e20], rel=1e-6)
+    assert knn(points.double(), 1).distance.flatten().tolist() == pytest.approx([size, size], rel=1e-6)
 
 
 def test_groups_that_are_no_labels(says):

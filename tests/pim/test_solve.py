@@ -273,3 +273,15 @@ def test_the_expected_number_of_steps_is_about_what_it_takes(mass, coupling, tol
     system = PointIntegralSystem(self_tuned_weights(knn(cloud(600, 8), 10), 5), coupling, mass)
     taken = pcg(system, cloud(600, 5, seed=3), tol=tol, max_steps=500).steps
     assert 0.5 * taken <= module.expected_steps(system, tol) <= 1.7 * taken + 0.5
+
+
+@pytest.mark.parametrize(("dtype", "smallest"), [(torch.float32, 1e-44), (torch.float64, 1e-320)])
+def test_the_smallest_numbers_there_are_have_finite_factors(dtype, smallest):
+    system = PointIntegralSystem(self_tuned_weights(knn(cloud(30, 4, dtype=dtype), 10), 5), 0.2)
+    v = torch.full((30, 3), smallest, dtype=dtype)
+    v[:, 1], v[:, 2] = torch.finfo(dtype).max, 1
+    factors = module.column_factors(v, system)
+    assert bool(factors.isfinite().all())
+    assert float(factors[0]) > 1e30
+    assert 0.1 < float(factors[1] * v[0, 1]) < 1e10
+    assert float(factors[2]) == 1
