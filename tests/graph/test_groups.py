@@ -40,6 +40,7 @@ def test_buckets_hold_every_row_of_a_group_once_and_one_size_each(most):
     groups = Groups(LABELS)
     seen = []
     for size, rows in groups.buckets(most):
+        assert len(rows) == 1 or len(rows) * size**2 <= most
         assert rows.shape[1] == size
         assert len(rows) == 1 or rows.numel() * size <= most
         for row in rows:

@@ -9,7 +9,7 @@ from ldmnet import knn
 from ldmnet.errors import InputError
 from ldmnet.graph import neighbors as module
 from ldmnet.graph.groups import Groups
-from ldmnet.graph.points import power_of_two
+from ldmnet.graph.points import largest, power_of_two
 from reference import distances, nearest
 
 
@@ -254,3 +254,9 @@ def test_very_small_points_are_brought_to_about_one_by_a_power_of_two(dtype, exp
         assert 2.0**-16 <= factor * 2.0**exponent <= 2.0**16
     assert power_of_two(torch.ones(1, 2, dtype=dtype), 0.0) == 1.0
     assert power_of_two(torch.full((1, 2), 2.0 ** exponents[0], dtype=dtype), 1.0) == 1.0  # the inputs are not small
+
+
+def test_the_largest_absolute_value():
+    assert largest(torch.empty(0, 3)) == 0
+    assert largest(torch.tensor([[-3.0, 2.0]])) == 3
+    assert math.isnan(largest(torch.tensor([[1.0, math.nan]])))

@@ -173,3 +173,9 @@ def test_a_block_that_float32_cannot_solve_is_solved_in_float64(monkeypatch):
     cut = solve_grouped(PointIntegralSystem(W, 0.05, "consistent"), v, groups, tol=1e-9, max_steps=20)
     assert cut.status is Status.STEP_LIMIT
     assert cut.steps == 20
+
+
+def test_rows_that_follow_each_other_are_a_slice():
+    assert grouped._span(torch.tensor([[3, 4], [5, 6]])) == slice(3, 7)
+    assert grouped._span(torch.tensor([[0]])) == slice(0, 1)
+    assert grouped._span(torch.tensor([[3, 4], [6, 7]])) is None
