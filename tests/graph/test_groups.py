@@ -40,7 +40,6 @@ def test_buckets_hold_every_row_of_a_group_once_and_one_size_each(most):
     groups = Groups(LABELS)
     seen = []
     for size, rows in groups.buckets(most):
-        assert len(rows) == 1 or len(rows) * size**2 <= most
         assert rows.shape[1] == size
         assert len(rows) == 1 or rows.numel() * size <= most
         for row in rows:
@@ -48,6 +47,11 @@ def test_buckets_hold_every_row_of_a_group_once_and_one_size_each(most):
             assert (row.diff() == 1).all()
         seen += rows.flatten().tolist()
     assert sorted(seen) == list(range(6))
+
+
+def test_a_bucket_has_so_many_entries_at_most():
+    groups = Groups(torch.arange(50) % 10)  # ten groups of five: 25 entries each
+    assert [len(rows) for _, rows in groups.buckets(60)] == [2] * 5
 
 
 def checked(groups, n=3):
