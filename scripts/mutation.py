@@ -86,11 +86,16 @@ def main() -> None:
     ends = {name: elsewhere.get(name, found[name]) for name in drawn}
     tried = {name: end for name, end in ends.items() if end != "not checked"}
     noticed = sum(end in NOTICED for end in tried.values())
-    survivors = {name: change(name) for name, end in tried.items() if end not in NOTICED}
+    judged = {name: found["reason"] for name, found in known.get("survivors", {}).items()}  # by hand, in the file
+    survivors = {
+        name: {"change": change(name), "reason": judged.get(name, "not judged yet")}
+        for name, end in sorted(tried.items())
+        if end not in NOTICED
+    }
     print(f"{noticed} of {len(tried)} noticed ({100 * noticed / max(1, len(tried)):.1f} %), of {len(found)} in all")
     if options.show:
-        for name, lines in survivors.items():
-            print(f"== {name}\n{lines}")
+        for name, found in survivors.items():
+            print(f"== {name}: {found['reason']}\n{found['change']}")
         return
     content = {
         "seed": options.seed,
