@@ -83,7 +83,7 @@ def main() -> None:
         missed = found[name] in ("survived", "no tests") and name.startswith(IN_PROCESSES)
         if missed and not options.show and (options.again or name not in elsewhere):
             elsewhere[name] = "killed elsewhere" if killed_elsewhere(name) else "survived"
-    ends = {name: elsewhere.get(name, found[name]) for name in drawn}
+    ends = {name: found[name] if found[name] in NOTICED else elsewhere.get(name, found[name]) for name in drawn}
     tried = {name: end for name, end in ends.items() if end != "not checked"}
     noticed = sum(end in NOTICED for end in tried.values())
     judged = {name: found["reason"] for name, found in known.get("survivors", {}).items()}  # by hand, in the file
