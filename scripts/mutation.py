@@ -50,7 +50,10 @@ def killed_elsewhere(name: str) -> bool:
     """Whether the tests in processes of their own notice a mutant."""
     env = {**quiet(), "MUTANT_UNDER_TEST": name, "PYTHONPATH": "src"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *ELSEWHERE]
-    return subprocess.run(command, cwd=ROOT / "mutants", env=env, capture_output=True, check=False).returncode != 0
+    code = subprocess.run(command, cwd=ROOT / "mutants", env=env, capture_output=True, check=False).returncode
+    if code not in (0, 1):  # neither passed nor failed
+        raise SystemExit(f"pytest ended with {code} in {ROOT / 'mutants'}: nothing was tried.")
+    return code == 1
 
 
 def change(name: str) -> str:
@@ -72,6 +75,8 @@ def main() -> None:
     if not found and not options.show:
         mutmut("run", "nothing*")  # makes them
         found = outcomes()
+    if not found:
+        raise SystemExit("there are no mutants: is mutmut installed, and do its tests pass without a change?")
     drawn = [name for name in known.get("drawn", ()) if name in found]  # a change of the code takes some away
     drawn = drawn or random.Random(options.seed).sample(sorted(found), min(options.sample, len(found)))
     open_ends = ("not checked", *(("survived", "no tests") if options.again else ()))
@@ -79,6 +84,8 @@ def main() -> None:
         mutmut("run", "--max-children", "1", *todo)
         found = outcomes()
     elsewhere = dict(known.get(REACHED_ELSEWHERE, {}))
+    if not options.show and killed_elsewhere(""):
+        raise SystemExit("tests/distributed fail without a change: nothing was tried on them.")
     for name in drawn:
         missed = found[name] in ("survived", "no tests") and name.startswith(IN_PROCESSES)
         if missed and not options.show and (options.again or name not in elsewhere):
@@ -86,7 +93,7 @@ def main() -> None:
     ends = {name: found[name] if found[name] in NOTICED else elsewhere.get(name, found[name]) for name in drawn}
     tried = {name: end for name, end in ends.items() if end != "not checked"}
     noticed = sum(end in NOTICED for end in tried.values())
-    judged = {name: found["reason"] for name, found in known.get("survivors", {}).items()}  # by hand, in the file
+    judged = {name: lived["reason"] for name, lived in known.get("survivors", {}).items()}  # by hand, in the file
     survivors = {
         name: {"change": change(name), "reason": judged.get(name, "not judged yet")}
         for name, end in sorted(tried.items())
@@ -94,8 +101,8 @@ def main() -> None:
     }
     print(f"{noticed} of {len(tried)} noticed ({100 * noticed / max(1, len(tried)):.1f} %), of {len(found)} in all")
     if options.show:
-        for name, found in survivors.items():
-            print(f"== {name}: {found['reason']}\n{found['change']}")
+        for name, lived in survivors.items():
+            print(f"== {name}: {lived['reason']}\n{lived['change']}")
         return
     content = {
         "seed": options.seed,

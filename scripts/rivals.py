@@ -37,7 +37,7 @@ REGIME_TITLES = {  # of the picture's columns
     "frozen": "frozen features\n50 per class",
     "text": "texts, encoded\n20 per class",
 }
-MAPPED = (  # the picture's rows: what is not a control or a combination, and the combinations worth a row
+MAPPED = (  # the picture's rows: the methods that people use, and three combinations
     *("ldmnet", "control", "weight_decay", "dropout", "label_smoothing", "mixup", "sam", "ema"),
     *("centre", "contrastive", "t_vmf", "ensemble", "ldmnet+label_smoothing", "ldmnet+centre", "ldmnet+ensemble"),
     *("logistic", "svm", "forest"),

