@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ldmnet import ManifoldRegularizer, sweep
+from ldmnet.dimension import spread
 from ldmnet.networks import mlp
 
 FROZEN = ("cifar10", "mnist", "svhn")
@@ -35,12 +36,6 @@ WAYS: dict[str, dict[str, Any] | None] = {
     "graph on features": {"input_scale": 0.0},
     "graph on inputs": {"input_scale": 100.0},  # next to which the features do not count
 }
-
-
-def within(features: Tensor, y: Tensor) -> float:
-    """The share of the variance that is within classes."""
-    spread = sum(float((f - f.mean(0)).square().sum()) for f in (features[y == c] for c in torch.unique(y)))
-    return spread / float((features - features.mean(0)).square().sum())
 
 
 def agreement(known: Tensor, labels: Tensor, asked: Tensor, truth: Tensor) -> float:
@@ -75,8 +70,8 @@ def run(data: str, way: str, seed: int, data_dir: str | None) -> dict[str, Any]:
     right = sweep(model, x_test).argmax(1) == y_test
     return {
         "test": 100 * float(right.double().mean()),
-        "within_train": within(seen, y),
-        "within_test": within(unseen, y_test),
+        "within_train": spread(seen, y).within_share.value,
+        "within_test": spread(unseen, y_test).within_share.value,
         "nearest_inputs": agreement(x, y, x_test, y_test),
         "nearest_features": agreement(seen, y, unseen, y_test),
     }
