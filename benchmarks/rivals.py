@@ -4,7 +4,7 @@
     python benchmarks/rivals.py tables --trials 0        # ten tables, 20 per class, ten folds, untuned
     python benchmarks/rivals.py tables --trials 8        # the same, every method with 8 trials
     python benchmarks/rivals.py images                   # SVHN and CIFAR-10, 50 per class, the paper's network
-    python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-2
+    python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-1
     python benchmarks/rivals.py series                   # time series, the data set's own training and test part
     python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
     python benchmarks/rivals.py text                     # features of all-MiniLM-L6-v2, 20 per class
@@ -90,8 +90,9 @@ class FoldTask:
 
     def _settings(self) -> UserSettings:
         if self.data.startswith("wrn:"):
-            return UserSettings(net="residual", method=self.method, seed=self.split, trials=self.trials, epochs=150,
-                                augment="shift,flip")  # fmt: skip
+            how = {"epochs": 100, "lr": 0.05, "batch_size": 50, "schedule": "cosine", "augment": "shift,flip"}
+            net = "rivals_sources:wrn_16_1"
+            return UserSettings(net=net, method=self.method, seed=self.split, trials=self.trials, decay=0.005, **how)
         how = {"epochs": 100, "lr": 0.001, "batch_size": 32, "optimizer": "adamw", "schedule": "cosine"}
         return UserSettings(net="mlp", method=self.method, seed=self.split, trials=self.trials, **how)
 
@@ -167,7 +168,8 @@ def of_first(task: FoldTask, row: str, path: Path) -> ChosenTask:
     if not budgets or budgets[-1]["trials"] != task.trials:
         raise SystemExit(f"{path} has no seed 0 of {row} with {task.trials} trials: run it first.")
     budget = budgets[-1]
-    numbers = {name: value for name, value in budget["tried"][budget["chosen"]].items() if name != "val_accuracy"}
+    chosen = budget["tried"][budget["chosen"]].items()
+    numbers = {name: value for name, value in chosen if name not in ("val_accuracy", "ended")}
     return ChosenTask(task.data, task.split, task.method, task.per_class, 0, Trial(**numbers), budget["trials"])
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from ldmnet.data import load as load_images
 from ldmnet.data import stratified
 from ldmnet.data.userdata import Samples
+from ldmnet.networks import FeatureNet, initialize, residual_net
 from ldmnet.runs.samples import Split
 from ldmnet.seeds import generator
 from ldmnet.training.standardize import Standardize
@@ -47,6 +48,13 @@ def _benchmark(name: str, split: int, data_dir: str | Path | None) -> tuple[Tens
     train = torch.cat([(images.y_train == c).nonzero().squeeze(1)[:50] for c in range(10)])
     x, y = torch.cat([images.x_train[train], images.x_test]), torch.cat([images.y_train[train], images.y_test])
     return x, y, torch.arange(len(train)), torch.arange(len(train), len(x))
+
+
+def wrn_16_1(n_inputs: int, n_classes: int) -> FeatureNet:
+    """The residual network at a width that eight trials of every method fit on one core with."""
+    net = residual_net((3, 32, 32), n_classes, width=1)
+    initialize(net, "he", torch.initial_seed())  # the run's: it is set before
+    return net
 
 
 def _some(y: Tensor, per_class: int, seed: int) -> Tensor:

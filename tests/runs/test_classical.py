@@ -12,8 +12,10 @@ from ldmnet.records.comparison import compared_rows, format_comparison
 from ldmnet.runs.care import Trial, choose, trials
 from ldmnet.runs.classical import CLASSICAL, classical, laplace_learning, measure_classical
 from ldmnet.runs.compare import compare_methods
+from ldmnet.runs.run import Measured, Watch
 from ldmnet.runs.samples import SamplesTask, UserSettings
 from ldmnet.runs.tuned import TunedTask, at
+from ldmnet.training.history import Epoch
 from ldmnet.training.methods import METHODS
 from ldmnet.training.rivals import KINDS, RIVALS, parse
 
@@ -142,11 +144,36 @@ def test_rows_that_are_no_network_are_tried_over_their_strength(name):
 
 def test_the_best_is_chosen_the_earlier_among_equals_and_what_diverged_never():
     tried = [Trial("none"), Trial("none", lr=2), Trial("none", lr=3), Trial("none", lr=4)]
-    scores = dict(zip(tried, (None, 70.0, 80.0, 80.0), strict=True))
+    scores = dict(zip(tried, ("diverged", 70.0, 80.0, 80.0), strict=True))
     best, budget = choose(tried, scores.__getitem__)
     assert best == tried[2]
     assert (budget["trials"], budget["chosen"]) == (4, 2)
     assert [one["val_accuracy"] for one in budget["tried"]] == [None, 70.0, 80.0, 80.0]
+    assert [one.get("ended") for one in budget["tried"]] == ["diverged", None, None, None]
+
+
+def test_a_trial_far_behind_the_best_half_way_is_stopped_and_never_chosen(tmp_path, monkeypatch):
+    seen = []
+
+    def measured(self, data, watch):
+        found = {"epochs": 0, "data": data, "settings": self.settings}
+        seen.append(found)
+        for epoch in range(self.settings.epochs):
+            found["epochs"] = epoch + 1
+            watch(Epoch(epoch, 0.1, 1.0, 0.0, 1.0, val_accuracy=half_way[len(seen) - 1]))
+        return Measured({"accuracy": 99.0 if len(seen) == 3 else 50.0})
+
+    monkeypatch.setattr(SamplesTask, "measure", measured)
+    half_way = (0.6, 0.39, 0.41, 0.0)  # two thirds of 0.6 are 0.4
+    task = TunedTask(UserSettings(epochs=20, test_share=0.3, trials=3), samples())
+    budget = task.measure(task.load(), Watch(tmp_path)).fields["budget"]
+    assert [one["epochs"] for one in seen] == [10, 6, 10, 20]
+    assert [one["val_accuracy"] for one in budget["tried"]] == [50.0, None, 99.0]
+    assert [one.get("ended") for one in budget["tried"]] == [None, "stopped", None]
+    assert (budget["trials"], budget["chosen"]) == (3, 2)
+    for one in seen[:3]:  # what tells half way is what chooses, and none of it is trained on
+        assert one["data"].valid.tolist() == one["data"].test.tolist()
+        assert not set(one["data"].valid.tolist()) & set(one["data"].train.tolist())
 
 
 def test_a_tuned_run_sees_the_test_part_once_and_records_its_budget(tmp_path, monkeypatch):

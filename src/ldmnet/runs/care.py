@@ -78,14 +78,18 @@ def _between(p: float, low: float, high: float) -> float:
     return math.exp(math.log(low) + p * (math.log(high) - math.log(low)))
 
 
-def choose(tried: Sequence[Trial], accuracy: Callable[[Trial], float | None]) -> tuple[Trial, dict[str, Any]]:
+def choose(tried: Sequence[Trial], accuracy: Callable[[Trial], float | str]) -> tuple[Trial, dict[str, Any]]:
     """The best trial, and what a record says of the budget.
 
     Args:
         tried: the trials.
-        accuracy: on validation data, in percent; None where training diverged.
+        accuracy: on validation data, in percent, or why there is none: "diverged", "stopped".
     """
     found = [accuracy(trial) for trial in tried]
-    best = max(range(len(tried)), key=lambda i: (-math.inf if found[i] is None else found[i], -i))
-    numbers = [{**asdict(trial), "val_accuracy": score} for trial, score in zip(tried, found, strict=True)]
+    scores = [None if isinstance(score, str) else score for score in found]
+    best = max(range(len(tried)), key=lambda i: (-math.inf if scores[i] is None else scores[i], -i))
+    numbers = [
+        {**asdict(trial), "val_accuracy": score, **({"ended": why} if isinstance(why, str) else {})}
+        for trial, score, why in zip(tried, scores, found, strict=True)
+    ]
     return tried[best], {"trials": len(tried), "chosen": best, "tried": numbers}
