@@ -27,6 +27,7 @@ import torch
 from rivals_sources import load
 
 from ldmnet.fingerprints import settings_hash
+from ldmnet.paper.presets import SETUP
 from ldmnet.runs import Places, Run, RunSettings, UserSettings, sweep_runs
 from ldmnet.runs.care import Trial
 from ldmnet.runs.classical import CLASSICAL
@@ -35,7 +36,6 @@ from ldmnet.runs.samples import Split
 from ldmnet.runs.tuned import TunedTask, at
 from ldmnet.training.methods import METHODS, Method
 from ldmnet.training.rivals import RIVALS
-from ldmnet.training.settings import TrainSettings
 
 TABLES = (
     *("penbased", "optdigits", "satimage", "texture", "segment"),
@@ -136,6 +136,11 @@ class ChosenTask(FoldTask):
     def _settings(self) -> UserSettings:
         return at(super()._settings(), self.numbers)
 
+    def recorded(self) -> dict[str, Any]:
+        """The first seed's settings and, beside them, what its trials chose: seeds of one row, in the records' eyes."""
+        mine = super().recorded()
+        return {**mine, "trials": self.budget, "trained": mine.pop("training")}
+
     def described(self, data: Split) -> dict[str, Any]:
         """The data's name and sizes."""
         return {**super().described(data), "budget": {"trials": self.budget, "numbers": asdict(self.numbers)}}
@@ -184,10 +189,10 @@ def images(names: tuple[str, ...], sizes: tuple[int, ...], seed: int, options: a
 def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
     """One run on images; weight decay and DropOut with the numbers of the paper's MNIST table."""
     own = {"weight_decay": {"weight_decay_w": 0.1}, "dropout": {"dropout": 0.5}}.get(method, {})
-    made = RunSettings(data, size, seed, method=Method(method, **own), train=TrainSettings())
-    if data == "mnist":
-        return made
-    return replace(made, net="cifar", pixel_scale=64.0, init="xavier", train=TrainSettings(lr=0.005))
+    setup = SETUP[data]
+    rate = 5 if data == "cifar10" else 1  # that is what validation images choose there for all rows of the paper's table
+    train = replace(setup.train, lr=rate * setup.train.lr)
+    return replace(setup, per_class=size, seed=seed, method=Method(method, **own), train=train)
 
 
 def planned(regime: str, split: int, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
@@ -197,7 +202,8 @@ def planned(regime: str, split: int, options: argparse.Namespace) -> list[tuple[
     names = tuple(options.only or known[regime])
     if regime not in ("mnist", "images"):
         return list(folds(regime, names, split, options))
-    return list(images(names, (50, 100) if regime == "mnist" else (50,), split, options))
+    sizes = (50, 100) if regime == "mnist" else (50,)
+    return list(images(names, (options.per_class,) if options.per_class else sizes, split, options))
 
 
 def words(text: str) -> tuple[str, ...]:

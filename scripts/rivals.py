@@ -24,14 +24,17 @@ FOLDER = ROOT / "results" / "rivals"
 REGIMES = {  # the page's tables, and what measures them
     **{name: name for name in ("mnist", "tables", "images", "series", "frozen", "text")},
     "tuned": "tables --trials 8",
+    "residual": "wrn",
     "wrn": "wrn --trials 8",
 }
+KINDS = {"tuned": ("tables", True), "residual": ("wrn", False), "wrn": ("wrn", True)}  # files, and whether tuned
 FILES = {"images": ("svhn", "cifar10"), "mnist": ("mnist",)}
 TUNED = "_tuned"
 FEWEST = 3  # data sets that ranks are worth showing of
 IMAGES = ROOT / "docs" / "images"
 REGIME_TITLES = {  # of the picture's columns
     "images": "SVHN, CIFAR-10\n50 per class",
+    "residual": "CIFAR-10\nresidual",
     "tables": "tables\n20 per class",
     "series": "time series",
     "frozen": "frozen features\n50 per class",
@@ -55,14 +58,14 @@ def rivals_table(name: str) -> str:
 
 
 def by_data(name: str, folder: Path = FOLDER) -> Scores:
-    """The records of a regime; tuned rows only under the name "tuned"."""
-    regime = "tables" if name == "tuned" else name
+    """The records of a regime, of its tuned rows or of the others."""
+    regime, tuned = KINDS.get(name, (name, False))
     patterns = [f"{file}.jsonl" for file in FILES.get(regime, (f"{regime}-*",))]
     found: Scores = defaultdict(lambda: defaultdict(dict))
     for pattern in patterns:
         for path in sorted(folder.glob(pattern)):
             for record in read_records([path]):
-                if record.chosen and record.method.endswith(TUNED) == (name in ("tuned", "wrn")):
+                if record.chosen and record.method.endswith(TUNED) == tuned:
                     size = "" if not record.per_class else f", {record.per_class} per class"
                     data = path.stem.removeprefix(f"{regime}-") + size
                     found[data][record.method.removesuffix(TUNED)][record.seed] = record
@@ -103,7 +106,7 @@ def _ranked(scores: Scores) -> str:
         mark = " †" if sees_test(method) else ""
         lines.append([words(method) + mark, f"{rank:.1f}", _gain(gains), str(best), f"{cost:.1f}"])
     several = f"{folds[0]} to {folds[-1]}" if folds[0] < folds[-1] else str(folds[0])
-    said = f"{n} data sets, {several} folds of each"
+    said = f"{n} data sets, {several} {'fold or seed' if folds[-1] == 1 else 'folds or seeds'} of each"
     if n > 1 and len(ranks) > 2:
         said += (
             f"; ranks that are less than {critical_difference(len(ranks), n):.1f} apart are not told apart (Nemenyi, "

@@ -49,7 +49,7 @@ def test_only_folds_that_every_method_has_are_counted(page, tmp_path):
     table = page._ranked(found)
     assert "| none | 1.5 | +0.00 ± 0.00 | 1 | 1.0 |" in table
     assert "| ldmnet | 1.5 | -25.00 ± 35.00 | 1 | 2.5 |" in table
-    assert "2 data sets, 1 folds of each" in table
+    assert "2 data sets, 1 fold or seed of each" in table
     assert "ldmnet | diverged on 1 of 1" in page._cells(page.complete({"c": page.by_data("tables", tmp_path)["c"]}))
     assert list(page.by_data("tuned", tmp_path)) == ["c"]
 
