@@ -190,7 +190,7 @@ def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
     """One run on images; weight decay and DropOut with the numbers of the paper's MNIST table."""
     own = {"weight_decay": {"weight_decay_w": 0.1}, "dropout": {"dropout": 0.5}}.get(method, {})
     setup = SETUP[data]
-    rate = 5 if data == "cifar10" else 1  # that is what validation images choose there for all rows of the paper's table
+    rate = 5 if data == "cifar10" else 1  # validation images choose it there for all rows of the paper
     train = replace(setup.train, lr=rate * setup.train.lr)
     return replace(setup, per_class=size, seed=seed, method=Method(method, **own), train=train)
 
