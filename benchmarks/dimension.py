@@ -237,7 +237,7 @@ def claim(output: Path, data: str, size: int, row: str, seed: int, epochs: int |
     done = {record["epoch"] for record in read(output) if key(record, RUN) == tuple(run.values())}
     if last in done:
         return
-    checkpoint = output.parent / "runs" / ("-".join(map(str, run.values())) + ".pt")
+    checkpoint = ROOT / "runs" / "dimension" / ("-".join(map(str, run.values())) + ".pt")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     print(checkpoint.stem, flush=True)
 
@@ -292,9 +292,21 @@ def filled(features: Tensor, labels: Tensor) -> Record:
         for k in scales:
             out.setdefault("mle_gaussian", {})[k] = pair(estimate(same_covariance, "mle", labels, n_neighbors=k))
         out["two_nn"] = pair(estimate(features, "two_nn", labels))
+        out["pairs"] = near_pairs(features.double() / size)
         return out | {name: pair(each) for name, each in vars(variance).items()}
     except InputError as error:  # features that are all the same, or nearly
         return {"n": len(features), "none": str(error)}
+
+
+RADII = tuple(rounded(10 ** (step / 10)) for step in range(-25, 6))  # in units of the root of the whole variance
+
+
+def near_pairs(points: Tensor, most: int = 2000) -> list[float]:
+    """The share of all pairs, also of two classes, that are nearer than each of `RADII`."""
+    if len(points) > most:
+        points = points[torch.randperm(len(points), generator=generator(0, "pairs"))[:most]]
+    distance = torch.pdist(points)
+    return [rounded(float((distance < radius).double().mean())) for radius in RADII]
 
 
 def gaussians(features: Tensor, labels: Tensor) -> Tensor:

@@ -139,7 +139,8 @@ class ChosenTask(FoldTask):
     def recorded(self) -> dict[str, Any]:
         """The first seed's settings and, beside them, what its trials chose: seeds of one row, in the records' eyes."""
         mine = super().recorded()
-        return {**mine, "trials": self.budget, "trained": mine.pop("training")}
+        trained = mine.pop("training")
+        return {**mine, "trials": self.budget, "trained": trained}
 
     def described(self, data: Split) -> dict[str, Any]:
         """The data's name and sizes."""
