@@ -5,7 +5,7 @@
     python benchmarks/dimension.py cost              the live estimate against an update
     python benchmarks/dimension.py claim             features over training, five methods (hours; LDMNET_DATA=...)
     python benchmarks/dimension.py tables --write    what docs/dimension.md shows
-    python benchmarks/dimension.py figure            what `claim` recorded, in results/dimension/claim.png
+    python benchmarks/dimension.py figure            what `claim` recorded, in docs/images/dimension.png
 
 Records are appended to results/dimension/*.jsonl as they come; what is recorded is skipped, and a training run that was
 cut resumes from its checkpoint.
@@ -38,6 +38,7 @@ from ldmnet.errors import DivergenceError, InputError
 from ldmnet.graph.groups import Groups
 from ldmnet.graph.neighbors import NeighborSearch
 from ldmnet.graph.weights import local_scale
+from ldmnet.palette import METHOD_COLORS
 from ldmnet.seeds import generator
 from ldmnet.training.features import evaluate
 
@@ -215,6 +216,7 @@ ROWS = ("none_tuned", "weight_decay_tuned", "dropout_tuned", "control_tuned", "l
 TAKEN = (0, 1, 4, 12, 36, 72, 108, 156, 204, 252)  # epochs; no multiple of ten, where checkpoints are written
 RUN = ("data", "per_class", "method", "seed", "epochs")
 Sample = tuple[Tensor, Tensor]
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
 def prepared(data: str, size: int, row: str, seed: int, epochs: int | None) -> tuple[Any, Sample, Sample, nn.Module]:
@@ -299,6 +301,9 @@ def filled(features: Tensor, labels: Tensor) -> Record:
 
 
 RADII = tuple(rounded(10 ** (step / 10)) for step in range(-25, 6))  # in units of the root of the whole variance
+
+
+FEWEST_PAIRS = 1e-3  # the share below which the number of near pairs says nothing of a dimension
 
 
 def near_pairs(points: Tensor, most: int = 2000) -> list[float]:
@@ -392,20 +397,28 @@ def choose_table(records: list[Record]) -> str:
 
 
 def claim_table(records: list[Record]) -> str:
-    """The end of every run, with ten neighbours."""
+    """The end of every run: training features / test features."""
     ended = [r for r in records if r["epoch"] == r["epochs"] and "diverged" not in r]
-    ends = [r for r in ended if "none" not in (*r["train"], *r["test"])]
     rows = []
-    for r in ends:
+    for r in (r for r in ended if "none" not in (*r["train"], *r["test"])):
         cells = [f"{r['test_accuracy']:.2f}", f"{r['gap']:.2f}"]
-        for name in ("within_share", "mle", "theorem1", "participation"):
-            for part in ("train", "test"):
-                value, error = r[part][name] if "share" in name or name == "participation" else r[part][name]["10"]
-                cells.append(f"{value:.3f}" if name == "within_share" else f"{value:.1f} ± {error:.1f}")
-        rows.append([f"{r['data']} {r['per_class']}, seed {r['seed']}", r["method"], *cells])
-    names = ("share within", "mle", "theorem1", "participation")
-    head = ["data", "method", "test accuracy", "gap", *(f"{n}, {p}" for n in names for p in ("training", "test"))]
-    return markdown(head, rows)
+        for show in (
+            lambda part: f"{part['within_share'][0]:.3f}",
+            lambda part: f"{part['radius'][str(dimension.NEIGHBORS)]:.2f}",
+            lambda part: f"{part['mle'][str(dimension.NEIGHBORS)][0]:.1f}",
+            lambda part: f"{part['theorem1'][str(dimension.NEIGHBORS)][0]:.1f}",
+            lambda part: f"{part['mle_gaussian'][str(dimension.NEIGHBORS)][0]:.1f}",
+            lambda part: f"{lowest(part['pairs']):.1f}",
+        ):
+            cells.append(" / ".join(show(r[part]) for part in ("train", "test")))
+        rows.append([f"{TITLES[r['data']]} {r['per_class']}", r["method"].replace("_", " "), *cells])
+    head = ["data", "method", "test accuracy", "gap", "share within", "distance", "mle", "theorem1", "normal cloud"]
+    return markdown([*head, "lowest"], rows)
+
+
+def lowest(near: Sequence[float]) -> float:
+    """The lowest dimension at any scale from that of the nearest pairs to that where half of all pairs are near."""
+    return min(slope for slope, share in zip(slopes(near), near, strict=False) if FEWEST_PAIRS <= share <= 0.5)
 
 
 def tables(folder: Path) -> dict[str, tuple[str, str]]:
@@ -431,37 +444,53 @@ def written(page: str, folder: Path) -> str:
     return page
 
 
+def slopes(near: Sequence[float]) -> list[float]:
+    """The dimension at each scale, by the growth of the number of near pairs; nan where there are too few of them."""
+    ratio = math.log(RADII[1] / RADII[0])
+    return [math.log(b / a) / ratio if a >= FEWEST_PAIRS else math.nan for a, b in itertools.pairwise(near)]
+
+
 def figure(records: list[Record], path: Path) -> None:
-    """Draw dimension by scale at the end, and dimension and variance over training; dashed: test images."""
+    """Draw the dimension by scale at the end, and the variance within classes over training; dashed: test images."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    whole = [r for r in records if "diverged" not in r and "none" not in (*r["train"], *r["test"])]
+    ended = {key(r, RUN) for r in records if r["epoch"] == r["epochs"] and "diverged" not in r}
+    whole = [r for r in records if key(r, RUN) in ended and "none" not in (*r["train"], *r["test"])]
     columns = list(dict.fromkeys((r["data"], r["per_class"]) for r in whole))
     if not columns:
         sys.exit("there is no run to draw yet: see claim.")
-    methods = list(dict.fromkeys(r["method"] for r in whole))
-    drawn, axes = pyplot.subplots(3, len(columns), figsize=(4 * len(columns), 9), squeeze=False, layout="constrained")
+    methods = [row for row in ROWS if any(r["method"] == row for r in whole)]
+    drawn, axes = pyplot.subplots(3, len(columns), figsize=(3.6 * len(columns), 9), squeeze=False, layout="constrained")
+    middles = [math.sqrt(a * b) for a, b in itertools.pairwise(RADII)]
     for column, method in itertools.product(columns, methods):
-        by_scale, dimensions, shares = axes[:, columns.index(column)]
+        by_scale, inside, shares = axes[:, columns.index(column)]
         lines = [r for r in whole if (r["data"], r["per_class"], r["method"], r["seed"]) == (*column, method, 0)]
         lines.sort(key=lambda r: r["epoch"])
-        look = {"color": f"C{methods.index(method)}", "marker": ".", "label": method}
+        name = method.removesuffix("_tuned")
+        shade = METHOD_COLORS[name].light
+        look = {"color": shade, "label": name.replace("_", " ") + (", tuned" if method == "ldmnet_tuned" else "")}
+        look["linewidth"] = 1.0 if method == "ldmnet_tuned" else 1.8
         for part, style in (("train", "-"), ("test", "--")):
             for r in lines[-1:]:
-                scales, values = r[part]["radius"].values(), [value for value, _ in r[part]["mle"].values()]
-                by_scale.plot(scales, values, style, **look)
-            epochs = [r["epoch"] for r in lines]
-            dimensions.plot(epochs, [r[part]["mle"][str(dimension.NEIGHBORS)][0] for r in lines], style, **look)
-            shares.plot(epochs, [r[part]["within_share"][0] for r in lines], style, **look)
+                by_scale.plot(middles, slopes(r[part]["pairs"]), style, **look)
+                inside.plot(
+                    r[part]["radius"].values(), [v for v, _ in r[part]["mle"].values()], style, marker=".", **look
+                )
+            shares.plot([r["epoch"] for r in lines], [r[part]["within_share"][0] for r in lines], style, **look)
             look.pop("label", None)
-        by_scale.set(title=f"{column[0]}, {column[1]} per class", xscale="log", ylabel="dimension at the end (mle)")
-        by_scale.set_xlabel("distance to the neighbours / size of the cloud")
-        dimensions.set(xlabel="epoch", xscale="symlog", ylabel="dimension, 10 neighbours (mle)")
+        by_scale.set(title=f"{TITLES[column[0]]}, {column[1]} per class", xscale="log", ylim=(-0.3, 10), xlim=(0.05, 3))
+        by_scale.set(xlabel="distance / size of the whole cloud", ylabel="dimension of all features at that scale")
+        inside.set(xlabel="distance to the neighbours / size of the cloud", xscale="log", xlim=(0.05, 3), ylim=(0, 26))
+        inside.set(ylabel="dimension within classes (mle)")
         shares.set(xlabel="epoch", xscale="symlog", yscale="log", ylabel="share of variance within classes")
-    axes[0, 0].legend()
+        shares.set(ylim=(0.008, 1.2), xlim=(0, None))
+    handles, labels = max((axis.get_legend_handles_labels() for axis in axes[0]), key=lambda found: len(found[1]))
+    drawn.legend(
+        handles, labels, loc="outside upper center", ncols=len(labels), title="Training images; dashed: test images"
+    )
     drawn.savefig(path, dpi=110)
 
 
@@ -488,7 +517,7 @@ def main() -> None:
         else:
             print("\n\n".join(f"{says}\n\n{text}" for says, text in tables(given.folder).values()))
     elif given.part == "figure":
-        figure(read(given.folder / "claim.jsonl"), given.folder / "claim.png")
+        figure(read(given.folder / "claim.jsonl"), PAGE.parent / "images" / "dimension.png")
     elif given.part == "claim":
         for part, row in itertools.product(given.data.split(","), given.rows.split(",")):
             data, size = part.split(":")

@@ -158,8 +158,13 @@ def folds(
         for method in options.methods or (WRN if regime == "wrn" else ALL):
             task = FoldTask(f"{regime}:{name}", split, method, per_class, options.trials)
             row = f"{method}_tuned" if options.trials else method
-            if regime == "wrn" and split and options.trials:  # the same samples: tuned once
-                task = of_first(task, row, options.results / f"{regime}-{name}.jsonl")
+            path = options.results / f"{regime}-{name}.jsonl"
+            if options.numbers_of:
+                task = of_first(task, f"{options.numbers_of}_tuned", path)
+                task = replace(task, numbers=replace(task.numbers, method=method, own=None))
+                row = f"{method}_as_{options.numbers_of}_tuned"
+            elif regime == "wrn" and split and options.trials:  # the same samples: tuned once
+                task = of_first(task, row, path)
             chosen = "validation" if options.trials else "default"
             yield (
                 f"{regime}-{name}",
@@ -222,10 +227,13 @@ def main() -> None:
     parser.add_argument("--only", type=words, default=(), help="some of the data sets")
     parser.add_argument("--folds", type=int, help="the first so many folds or seeds")
     parser.add_argument("--per-class", type=int)
+    parser.add_argument("--numbers-of", help="wrn: with the rate and decay that this method's trials chose")
     parser.add_argument("--data", help="the folder of the data  [default: $LDMNET_DATA]")
     parser.add_argument("--results", type=Path, default=Path("results/rivals"))
     parser.add_argument("--runs", type=Path, default=Path("runs/rivals"))
     options = parser.parse_args()
+    if options.numbers_of and (options.regime != "wrn" or not options.trials):
+        parser.error("--numbers-of goes with wrn --trials N.")
     warnings.simplefilter("ignore")
     places = Places(options.jobs, options.data, options.runs, options.results)
     for split in range(options.folds or {"tables": FOLDS, "wrn": FEW, "images": FEW}.get(options.regime, SEEDS)):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from clouds import cloud
-from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit
+from ldmnet import ManifoldRegularizer, Method, TrainSettings, fit, sweep
 from ldmnet.errors import BadEndWarning, DivergenceError, InputError
 from ldmnet.networks import FeatureNet, initialize, mlp
 from ldmnet.seeds import generator
@@ -580,6 +580,20 @@ def test_a_healthy_end_is_not_told(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run({**METHODS, "default": Method("ldmnet")}[name], settings=settings(epochs=25), progress=False)
+
+
+@pytest.mark.parametrize(("name", "swapped", "told"), [("ldmnet", 0.25, 1), ("none", 0.25, 0), ("ldmnet", 0.0, 0)])
+def test_a_network_that_does_not_fit_its_training_samples_is_told_to_do_without(name, swapped, told):
+    x, y = data(300)
+    wrong = torch.rand(300, generator=generator(0, "wrong")) < swapped  # labels that only a larger network would learn
+    y = torch.where(wrong, (y + 1) % 3, y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = run(Method(name), train=(x, y), settings=settings(epochs=60, lr=0.02), progress=False).model
+    words = [str(w.message) for w in caught if "does not overfit" in str(w.message)]
+    assert len(words) == told
+    right = 100 * float((sweep(model, x).argmax(1) == y).double().mean())
+    assert all(f"the network has {right:.0f} % of its own training samples right" in word for word in words)
 
 
 def test_samples_of_one_class_cannot_end_badly():

@@ -11,6 +11,7 @@ from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.training.state import Run
 
 NEAR_CHANCE = 0.75  # of the loss by guessing: a rare class may be learnt and yet never be the most probable
+OVERFITS_FROM = 0.8  # of the training samples right: below it LDMNet cost 8 points (docs/which-tool.md)
 
 
 def divergence(run: Run) -> DivergenceError:
@@ -59,3 +60,14 @@ def tell_unused(regularizer: ManifoldRegularizer | None) -> None:
     """Warn if the pull had not begun when training ended, unless the regulariser did at an update."""
     if regularizer is not None and regularizer.waiting and "waiting" not in regularizer.warned:
         warnings.warn(regularizer.waiting, UserWarning, stacklevel=4)
+
+
+def tell_underfit(regularizer: ManifoldRegularizer | None, logits: Tensor, labels: Tensor) -> None:
+    """Warn if the default pull was in force and the network does not even fit its training samples."""
+    right = float((logits.argmax(1) == labels).double().mean())
+    if regularizer is not None and regularizer.log and regularizer.log[-1].strength and right < OVERFITS_FROM:
+        words = (
+            f"the network has {100 * right:.0f} % of its own training samples right: it does not overfit, and a "
+            "regulariser may hold it back. Compare with method none; or train longer, or with less weight decay."
+        )
+        warnings.warn(words, UserWarning, stacklevel=4)

@@ -20,7 +20,7 @@ from ldmnet.networks import set_dropout
 from ldmnet.regularizer import ManifoldRegularizer
 from ldmnet.seeds import derive_seed, generator
 from ldmnet.training.augment import Augment, augmentation
-from ldmnet.training.divergence import bad_end, divergence, tell_unused
+from ldmnet.training.divergence import bad_end, divergence, tell_underfit, tell_unused
 from ldmnet.training.features import FeatureTap, Layer, evaluate, layer_names, named_layer, sweep
 from ldmnet.training.history import Epoch, best_epoch
 from ldmnet.training.methods import Method
@@ -208,6 +208,7 @@ def fit(
         result.ended_badly, result.best_epoch = of_first(world, badly), best_epoch(run.history)
         if first:
             tell_unused(run.regularizer)
+            tell_underfit(run.regularizer, logits, known[1])
         if tested is not None:
             started = time.perf_counter()
             result.test_loss, result.test_accuracy = evaluate(model, *tested)
