@@ -5,11 +5,15 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+import torch
+from click.testing import CliRunner
 
+from ldmnet.cli import main
 from ldmnet.errors import InputError
 from ldmnet.paper.presets import CHOSEN, PRINTED_ROWS, SETUP, classification_runs, printed_method, rows_of
 from ldmnet.records import read_records
 from ldmnet.training.methods import Method
+from ldmnet.training.settings import slow_bfloat16
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -125,3 +129,35 @@ def test_a_tuned_row_that_is_not_there_is_refused():
     words = "svhn has no row 'none_tuned'. The rows: "
     with pytest.raises(InputError, match=re.escape(words)):
         classification_runs("svhn", [50], ["none_tuned"], [0])
+
+
+def test_a_precision_that_is_asked_for_is_that_of_every_run():
+    as_recorded = {size: run for size in (50, 400) for run in classification_runs("mnist", [size], ["ldmnet"], [0])}
+    assert {size: run.settings.train.precision for size, run in as_recorded.items()} == {50: "float32", 400: "bfloat16"}
+    for run in classification_runs("cifar10", [50, 400], ["ldmnet", "ldmnet_tuned"], [0], precision="float32"):
+        assert run.settings.train.precision == "float32"
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_reproduce_says_where_bfloat16_is_slow(slow, monkeypatch, tmp_path):
+    swept = []
+    monkeypatch.setattr("ldmnet.runs.sweep_runs", lambda runs, *where, **more: swept.extend(runs) or [])
+    monkeypatch.setattr("ldmnet.cli.experiments.slow_bfloat16", lambda: slow)
+    command = ["reproduce", "cifar10", "--results", str(tmp_path), "--runs-dir", str(tmp_path), "--seeds", "1"]
+    told = "this processor has no bfloat16 products" in CliRunner().invoke(main, command).output
+    assert told == slow
+    assert "bfloat16" not in CliRunner().invoke(main, [*command, "--precision", "float32"]).output
+    assert [run.settings.train.precision for run in swept] == ["bfloat16"] * 10 + ["float32"] * 10
+
+
+def test_a_processor_without_bfloat16_is_known_by_what_torch_tells(monkeypatch):
+    plain = {"architecture": "x86_64", "avx512_f": True}
+    for told, slow in (
+        (plain, True),
+        ({**plain, "amx_bf16": True}, False),
+        ({**plain, "architecture": "arm64"}, False),
+    ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda told=told: told, raising=False)
+        assert slow_bfloat16() == slow
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert not slow_bfloat16()

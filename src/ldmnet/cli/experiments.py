@@ -19,6 +19,7 @@ from ldmnet.paper import faces, presets, vgg
 from ldmnet.paper.presets import rows_of
 from ldmnet.runs.matching import Matching
 from ldmnet.runs.sweep import Kept, Places, cores
+from ldmnet.training.settings import Precision, slow_bfloat16
 
 SIZED = ("mnist", "svhn", "cifar10", "digits5k")
 CLASSIFIED = (*SIZED, "vgg16")
@@ -130,7 +131,7 @@ def reproduce(
     Faces are matched across two modalities: yaleb has light from the front and from the side, cufs photos and sketches,
     casia near infrared and visible light, by its own protocol. People who are tested have not been trained on.
     """
-    known = [*(["per_class"] if table in SIZED else []), "snapshots"]
+    known = [*(["per_class", "precision"] if table in SIZED else []), "snapshots"]
     if table in MATCHED:
         known = ["images", "precision", "epochs", "tune", "output", *(["fold", "features"] if table == "casia" else [])]
     source = click.get_current_context().get_parameter_source
@@ -139,7 +140,8 @@ def reproduce(
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with {table}.")
     where = Places(jobs, data_dir, runs_dir, results)
     if table not in MATCHED:
-        _reproduce_table(table, given["per_class"] or ("50",), methods, seeds or BY_SEED, given["snapshots"], where)
+        sizes, kept = given["per_class"] or ("50",), Kept(snapshots=given["snapshots"])
+        _reproduce_table(table, sizes, methods, seeds or BY_SEED, given["precision"], kept, where)
         return
     what = replace(_matching(table, seeds, where, **given), precision=given["precision"] or "float32")
     casia, tune = table == "casia", given["tune"]
@@ -151,12 +153,18 @@ def reproduce(
 
 
 def _reproduce_table(
-    table: str, per_class: tuple[str, ...], methods: tuple[str, ...] | None, seeds: int, snapshots: bool, where: Places
+    table: str,
+    per_class: tuple[str, ...],
+    methods: tuple[str, ...] | None,
+    seeds: int,
+    precision: Precision | None,
+    kept: Kept,
+    where: Places,
 ) -> None:
     from ldmnet.records import format_table, table_rows
     from ldmnet.runs import sweep_runs, unfinished
 
-    records, kept = [], Kept(snapshots=snapshots)
+    records = []
     if table == "vgg16":
         rows = [row for row in methods or vgg.ROWS if row != vgg.ROWS[0]]  # the base is trained for any of them
         bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(rows, range(seeds))
@@ -169,7 +177,14 @@ def _reproduce_table(
             sizes = [int(part) for part in per_class]
         except ValueError as error:
             raise click.BadParameter(f"--per-class takes whole numbers, got {','.join(per_class)}.") from error
-        runs = presets.classification_runs(table, sizes, methods or rows_of(table), range(seeds))
+        runs = presets.classification_runs(table, sizes, methods or rows_of(table), range(seeds), precision=precision)
+        half = any(run.settings.train.precision == "bfloat16" for run in runs)
+        if half and slow_bfloat16() and unfinished(runs, table, where):
+            click.echo(
+                "note: this processor has no bfloat16 products, which makes these runs several times slower than "
+                "--precision float32 would. Runs of both do not share a table's cell.",
+                err=True,
+            )
     records += sweep_runs(runs, table, where, kept=kept)
     click.echo(format_table(table_rows(records, table), "md"))
 

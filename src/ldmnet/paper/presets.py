@@ -121,9 +121,24 @@ def paper_table(table: str) -> specs.PaperTable:
 
 
 def classification_runs(
-    table: str, sizes: Sequence[int], rows: Sequence[str], seeds: Sequence[int], *, threads: int = 1
+    table: str,
+    sizes: Sequence[int],
+    rows: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    threads: int = 1,
+    precision: Precision | None = None,
 ) -> list[Run[RunSettings]]:
-    """The runs of a classification table: every size, then every seed, then every row."""
+    """The runs of a classification table: every size, then every seed, then every row.
+
+    Args:
+        table: mnist, svhn, cifar10 or digits5k.
+        sizes: training images per class.
+        rows: by name, as in `rows_of`.
+        seeds: each draws another subset.
+        threads: of torch, in every run.
+        precision: of the networks' passes; the one that the table's records have unless given.
+    """
     if table not in SETUP:
         raise InputError(f"there is no table {table!r}. The tables: {', '.join(SETUP)}.")
     spec = paper_table(table)
@@ -134,14 +149,14 @@ def classification_runs(
         raise InputError(f"{table} has no row for {unknown} images per class. The rows: {known}.")
     runs = []
     for size in sizes:
-        precision = {"precision": "bfloat16"} if size >= BFLOAT16_FROM else {}
+        passes = precision or ("bfloat16" if size >= BFLOAT16_FROM else SETUP[table].train.precision)
         whole = (spec.name, size) == ("mnist", 6000)
         for seed in seeds:
             for row in rows:
                 plain = row.removesuffix(TUNED)
                 if row != plain and row not in rows_of(table):
                     raise InputError(f"{table} has no row {row!r}. The rows: {', '.join(rows_of(table))}.")
-                departure = replace(Departure() if row == plain else CHOSEN[table][plain], train=precision)
+                departure = replace(Departure() if row == plain else CHOSEN[table][plain], train={"precision": passes})
                 settings = departure.of(
                     table, size, plain, per_class=None if whole else size, seed=seed, threads=threads
                 )  # fmt: skip

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+import torch
+
 from ldmnet.errors import InputError
 from ldmnet.settings import with_python_numbers
 from ldmnet.training.augment import augmentation_names
@@ -32,7 +34,7 @@ class TrainSettings:
         seed: of the batches, of DropOut and of the augmentation.
         checkpoint_every: epochs between checkpoints, where a path for them is given.
         precision: "bfloat16" trains and sweeps under autocast (weights, penalty, graph, solve and evaluation stay
-            float32): about twice as fast on processors that have such products.
+            float32): about twice as fast on processors that have such products, and three times slower on others.
         optimizer: "sgd", "adam" or "adamw", with torch's own numbers for what is not set here.
         weight_decay: torch's, for any method: added to the gradient, in "adamw" decoupled from it. The method's own w
             of eq. (24) is 2 w in these units and is added.
@@ -92,6 +94,12 @@ class TrainSettings:
             return lr * (1 + math.cos(math.pi * (epoch - rising) / (self.epochs - rising))) / 2
         dropped = 0.1 if epoch >= round(self.lr_drop_after * self.epochs) else 1.0
         return lr * self.lr_decay**epoch * dropped
+
+
+def slow_bfloat16() -> bool:
+    """Whether this processor is known to lack bfloat16 products, so that float32 is several times faster."""
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch does not tell
+    return known.get("architecture") == "x86_64" and not (known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
 def name_of(function: Callable[..., Any]) -> str:
