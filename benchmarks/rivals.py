@@ -3,14 +3,16 @@
     python benchmarks/rivals.py mnist --jobs 2           # the paper's network, 50 and 100 per class, 5 seeds
     python benchmarks/rivals.py tables --trials 0        # ten tables, 20 per class, ten folds, untuned
     python benchmarks/rivals.py tables --trials 8        # the same, every method with 8 trials
-    python benchmarks/rivals.py images                   # SVHN and CIFAR-10, 50 per class, the paper's network
+    python benchmarks/rivals.py images --methods none,dropout,centre,ldmnet,ldmnet+centre,ldmnet+label_smoothing
+                                                         # SVHN and CIFAR-10, 50 per class, the paper's network
     python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-1
     python benchmarks/rivals.py series                   # time series, the data set's own training and test part
     python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
     python benchmarks/rivals.py text                     # features of all-MiniLM-L6-v2, 20 per class
 
-Records go to results/rivals/, one file per data set; what is recorded is skipped, and a run that was cut resumes.
-`--methods`, `--only` and `--folds` take a part. The data: scripts/rivals_data.py.
+Records go to results/rivals/, one file per data set; what is recorded is skipped, and a run that was cut resumes. For
+images, what the paper's tables and studies have with the same settings is taken from there. `--methods`, `--only` and
+`--folds` take a part. The data: scripts/rivals_data.py.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ from rivals_sources import load
 
 from ldmnet.fingerprints import settings_hash
 from ldmnet.paper.presets import SETUP
+from ldmnet.records import append, read_records
+from ldmnet.records.tables import records_in
 from ldmnet.runs import Places, Run, RunSettings, UserSettings, sweep_runs
 from ldmnet.runs.care import Trial
 from ldmnet.runs.classical import CLASSICAL
@@ -186,10 +190,24 @@ def of_first(task: FoldTask, row: str, path: Path) -> ChosenTask:
 
 def images(names: tuple[str, ...], sizes: tuple[int, ...], seed: int, options: argparse.Namespace) -> Any:
     """The paper's networks on images as they are, with the paper's training; LDMNet by its default."""
+    known = {record.hash for record in records_in(options.results.parent)}
     for data in names:
         for size in sizes:
             for method in options.methods or NETWORKS:
-                yield data, Run(f"rivals-{data}", method, image_run(data, size, seed, method), "default")
+                settings = image_run(data, size, seed, method)
+                if options.precision and settings.hash() not in known:
+                    settings = replace(settings, train=replace(settings.train, precision=options.precision))
+                yield data, Run(f"rivals-{data}", method, settings, "default")
+
+
+def take_over(runs: Sequence[Run[Any]], path: Path) -> None:
+    """Append the records that the paper's tables and studies have of the same settings."""
+    known = {record.hash: record for record in records_in(path.parents[1])}
+    here = {record.hash for record in read_records([path])} if path.exists() else set()
+    for run in runs:
+        found = known.get(run.settings.hash())
+        if found is not None and found.hash not in here:
+            append(path, replace(found, **run.place()))
 
 
 def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
@@ -227,6 +245,7 @@ def main() -> None:
     parser.add_argument("--only", type=words, default=(), help="some of the data sets")
     parser.add_argument("--folds", type=int, help="the first so many folds or seeds")
     parser.add_argument("--per-class", type=int)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="images: of runs not recorded yet")
     parser.add_argument("--numbers-of", help="wrn: with the rate and decay that this method's trials chose")
     parser.add_argument("--data", help="the folder of the data  [default: $LDMNET_DATA]")
     parser.add_argument("--results", type=Path, default=Path("results/rivals"))
@@ -239,7 +258,10 @@ def main() -> None:
     for split in range(options.folds or {"tables": FOLDS, "wrn": FEW, "images": FEW}.get(options.regime, SEEDS)):
         plan = planned(options.regime, split, options)
         for name in dict.fromkeys(name for name, _ in plan):
-            sweep_runs([run for file, run in plan if file == name], name, places)
+            runs = [run for file, run in plan if file == name]
+            if options.regime == "images":
+                take_over(runs, options.results / f"{name}.jsonl")
+            sweep_runs(runs, name, places)
 
 
 if __name__ == "__main__":

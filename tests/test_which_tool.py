@@ -1,5 +1,6 @@
 """The tables of docs/which-tool.md: functions of records, and honest where there are none."""
 
+import argparse
 import importlib.util
 import json
 import sys
@@ -7,6 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
+from ldmnet.records import read_records
+from ldmnet.records.tables import cells_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -79,3 +83,23 @@ def test_folds_of_a_table_are_ten_parts_with_every_class(monkeypatch):
     assert set.union(*parts) == set(range(len(y)))
     assert sum(map(len, parts)) == len(y)
     assert min(len(part) for part in parts) >= 88
+
+
+def test_images_take_over_what_the_papers_tables_have_of_the_same_settings(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import rivals
+
+    (tmp_path / "cifar10.jsonl").write_text((ROOT / "results" / "cifar10.jsonl").read_text())
+    asked = argparse.Namespace(
+        methods=("none", "centre"), precision="float32", results=tmp_path / "rivals", per_class=None, only=("cifar10",)
+    )
+    asked.results.mkdir()
+    runs = [run for _, run in rivals.planned("images", 0, asked)]
+    assert [run.settings.train.precision for run in runs] == ["bfloat16", "float32"]  # as recorded, as asked for
+    for _ in range(2):  # once, however often
+        rivals.take_over(runs, asked.results / "cifar10.jsonl")
+    (record,) = read_records([asked.results / "cifar10.jsonl"])
+    assert (record.table, record.method, record.hash) == ("rivals-cifar10", "none", runs[0].settings.hash())
+    assert (
+        record.accuracy == cells_of(read_records([tmp_path / "cifar10.jsonl"]), "cifar10")[50, "none_tuned"][0].accuracy
+    )
