@@ -3,6 +3,7 @@
     python benchmarks/rivals.py mnist --jobs 2           # the paper's network, 50 and 100 per class, 5 seeds
     python benchmarks/rivals.py tables --trials 0        # ten tables, 20 per class, ten folds, untuned
     python benchmarks/rivals.py tables --trials 8        # the same, every method with 8 trials
+    python benchmarks/rivals.py whole                    # the ten tables with all samples of the training part
     python benchmarks/rivals.py images --methods none,dropout,centre,ldmnet,ldmnet+centre,ldmnet+label_smoothing
                                                          # SVHN and CIFAR-10, 50 per class, the paper's network
     python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-1
@@ -61,7 +62,9 @@ WRN = (
     "ldmnet+ema",
     "ldmnet+sam",
 )
+WHOLE = ("none", "dropout", "control", "ldmnet", "centre", "t_vmf", "contrastive", "logistic", "svm", "forest")
 FOLDS, SEEDS, FEW = 10, 5, 3
+SPLITS = {"tables": FOLDS, "wrn": FEW, "images": FEW, "whole": FEW}  # SEEDS of the others
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class FoldTask:
             how = {"epochs": 100, "lr": 0.05, "batch_size": 50, "schedule": "cosine", "augment": "shift,flip"}
             net = "rivals_sources:wrn_16_1"
             return UserSettings(net=net, method=self.method, seed=self.split, trials=self.trials, decay=0.005, **how)
-        how = {"epochs": 100, "lr": 0.001, "batch_size": 32, "optimizer": "adamw", "schedule": "cosine"}
+        batch = 128 if self.per_class is None and self.data.startswith("tables:") else 32
+        how = {"epochs": 100, "lr": 0.001, "batch_size": batch, "optimizer": "adamw", "schedule": "cosine"}
         return UserSettings(net="mlp", method=self.method, seed=self.split, trials=self.trials, **how)
 
     def hash(self) -> str:
@@ -156,11 +160,13 @@ def folds(
 ) -> Iterator[tuple[str, Run[Any]]]:
     """A fold's runs, so that a sweep that is cut has a bit of everything."""
     few, some = options.per_class or 20, options.per_class or 50
-    sizes = {"tables": few, "text": few, "series": None, "frozen": some, "wrn": None}
+    sizes = {"tables": few, "text": few, "series": None, "frozen": some, "wrn": None, "whole": None}
+    kind = "tables" if regime == "whole" else regime
+    listed = {"wrn": WRN, "whole": WHOLE}.get(regime, ALL)
     for name in names:
         per_class = 50 if name == "mnist1d" else sizes[regime]
-        for method in options.methods or (WRN if regime == "wrn" else ALL):
-            task = FoldTask(f"{regime}:{name}", split, method, per_class, options.trials)
+        for method in options.methods or listed:
+            task = FoldTask(f"{kind}:{name}", split, method, per_class, options.trials)
             row = f"{method}_tuned" if options.trials else method
             path = options.results / f"{regime}-{name}.jsonl"
             if options.numbers_of:
@@ -222,7 +228,7 @@ def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
 def planned(regime: str, split: int, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
     """A regime's runs of one fold or seed in their order, each with the name of its file."""
     known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10"),
-             "wrn": ("cifar10",), "text": TEXTS}  # fmt: skip
+             "wrn": ("cifar10",), "text": TEXTS, "whole": TABLES}  # fmt: skip
     names = tuple(options.only or known[regime])
     if regime not in ("mnist", "images"):
         return list(folds(regime, names, split, options))
@@ -238,7 +244,7 @@ def words(text: str) -> tuple[str, ...]:
 def main() -> None:
     """Run what is not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen", "text"])
+    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen", "text", "whole"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0, help="of every method, on a quarter of the training part")
     parser.add_argument("--methods", type=words, default=())
@@ -255,7 +261,7 @@ def main() -> None:
         parser.error("--numbers-of goes with wrn --trials N.")
     warnings.simplefilter("ignore")
     places = Places(options.jobs, options.data, options.runs, options.results)
-    for split in range(options.folds or {"tables": FOLDS, "wrn": FEW, "images": FEW}.get(options.regime, SEEDS)):
+    for split in range(options.folds or SPLITS.get(options.regime, SEEDS)):
         plan = planned(options.regime, split, options)
         for name in dict.fromkeys(name for name, _ in plan):
             runs = [run for file, run in plan if file == name]
