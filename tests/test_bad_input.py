@@ -14,7 +14,8 @@ from ldmnet.cli import main
 from ldmnet.files import parse_json
 
 QUICK = ["--net", "mlp", "--size", "8", "--epochs", "1"]
-TEXT = "text.csv, row 2: 'x' in column a is not a finite number."
+REMEDY = "Fill empty cells, turn words into columns of 0 and 1, or leave the column out."
+TEXT = f"text.csv, row 2: 'x' in column a is not a finite number. {REMEDY}"
 NO_RUN = "{} holds no run: run.json is missing. Name a folder that train wrote."
 OTHER = (
     "other/run.json was written by ldmnet 9.9, and this version does not know warp. Install that version, or train "

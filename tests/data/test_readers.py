@@ -24,6 +24,8 @@ from ldmnet.errors import DataError, InputError, MissingExtraError
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 
+NO_NUMBER = "is not a finite number. Fill empty cells, turn words into columns of 0 and 1, or leave the column out."
+
 
 def idx_bytes(array: np.ndarray) -> bytes:
     code = CODES[array.dtype.str[1:]]
@@ -377,9 +379,9 @@ def test_csv_takes_the_column_that_is_named(tmp_path):
         ("", " is empty."),
         ("a,label\n", " needs a column of labels, one or more of numbers, and at least one row of them."),
         ("1\n2\n", " needs a column of labels, one or more of numbers, and at least one row of them."),
-        ("a,b,label\n1,2,0\n3,x,1\n", ", row 2: 'x' in column b is not a finite number."),
-        ("a,b,label\n1,2,0\n\n3,,1\n", ", row 2: '' in column b is not a finite number."),
-        ("1,2,0\n3,nan,1\n", ", row 2: 'nan' in column 2 is not a finite number."),
+        ("a,b,label\n1,2,0\n3,x,1\n", f", row 2: 'x' in column b {NO_NUMBER}"),
+        ("a,b,label\n1,2,0\n\n3,,1\n", f", row 2: '' in column b {NO_NUMBER}"),
+        ("1,2,0\n3,nan,1\n", f", row 2: 'nan' in column 2 {NO_NUMBER}"),
         ("1,2,0\n3,1\n", ", row 2: 2 cells where there should be 3."),
         ("a,b,label\n1,2,0,9\n", ", row 1: 4 cells where there should be 3."),
         ("a,label\n1,u\n2,\n", " has rows without a label."),
@@ -394,7 +396,7 @@ def test_csv_says_where_it_is_wrong(tmp_path, text, words):
 
 def test_csv_says_which_row_is_wrong_after_a_cell_of_two_lines(tmp_path):
     path = table(tmp_path, 'a,b,label\n1,2,"u\nv"\n3,x,w\n')
-    with pytest.raises(DataError, match=says(f"{path}, row 2: 'x' in column b is not a finite number.")):
+    with pytest.raises(DataError, match=says(f"{path}, row 2: 'x' in column b {NO_NUMBER}")):
         read_table(path)
 
 

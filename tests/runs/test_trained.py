@@ -145,7 +145,8 @@ def test_what_is_not_a_run_or_does_not_fit_it(table, photos, tmp_path):
     )
     (tmp_path / "bad.csv").write_text("a,b,c\n1,2,x\n")
     assert refused("predict", run, tmp_path / "bad.csv") == (
-        f"{tmp_path / 'bad.csv'}, row 1: 'x' in column c is not a finite number."
+        f"{tmp_path / 'bad.csv'}, row 1: 'x' in column c is not a finite number. Fill empty cells, turn words "
+        "into columns of 0 and 1, or leave the column out."
     )
     np.savez(tmp_path / "flat.npz", x=np.zeros((2, 4)))
     assert refused("predict", run, tmp_path / "flat.npz") == (

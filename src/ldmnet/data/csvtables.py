@@ -227,7 +227,10 @@ def _first_fault(body: Sequence[str], separator: str, words: Set[int | None], na
             return f"row {number}: {len(row)} cells where there should be {len(names)}."
         for i, cell in enumerate(row):
             if i not in words and not (_is_number(cell) and abs(float(cell)) <= LARGEST):
-                return f"row {number}: {cell!r} in column {names[i]} is not a finite number."
+                return (
+                    f"row {number}: {cell!r} in column {names[i]} is not a finite number. Fill empty cells, turn words "
+                    "into columns of 0 and 1, or leave the column out."
+                )
     return ""
 
 

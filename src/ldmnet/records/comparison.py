@@ -46,7 +46,7 @@ class ComparedRow:
     @property
     def words(self) -> list[str]:
         """Accuracy, number of splits, LDMNet's gain and its p-value, for people."""
-        gain = "" if self.gain is None else f"{self.gain:+.2f}"
+        gain = "" if self.gain is None else f"{round(self.gain, 2) + 0.0:+.2f}"  # no -0.00
         p = "" if self.p is None else "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
         return [score_words(self.mean, self.std), str(self.splits), gain, p]
 
