@@ -229,20 +229,22 @@ Sample = tuple[Tensor, Tensor]
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
-def prepared(data: str, size: int, row: str, seed: int, epochs: int | None) -> tuple[Any, Sample, Sample, nn.Module]:
+def prepared(
+    data: str, size: int, row: str, seed: int, epochs: int | None, precision: Any
+) -> tuple[Any, Sample, Sample, nn.Module]:
     """The settings, training data, test data and network of a table's row; what the presets are is known here alone."""
     from ldmnet.paper.presets import classification_runs
 
-    settings = classification_runs(data, [size], [row], [seed])[0].settings
+    settings = classification_runs(data, [size], [row], [seed], precision=precision)[0].settings
     train = replace(settings.train, seed=seed, epochs=epochs or settings.train.epochs)
     settings = replace(settings, train=train)
     found = settings.load()
     return settings, found.train, found.test, settings.network()
 
 
-def claim(output: Path, data: str, size: int, row: str, seed: int, epochs: int | None) -> None:
+def claim(output: Path, data: str, size: int, row: str, seed: int, epochs: int | None, precision: Any) -> None:
     """Train one row and append one record per epoch in `TAKEN`, and one at the end."""
-    settings, train, test, model = prepared(data, size, row, seed, epochs)
+    settings, train, test, model = prepared(data, size, row, seed, epochs, precision)
     torch.set_num_threads(settings.threads)
     last = settings.train.epochs
     run = dict(zip(RUN, (data, size, row, seed, last), strict=True))
@@ -516,6 +518,7 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS), help="claim: rows of the tables, by commas")
     parser.add_argument("--seed", type=int, default=0, help="claim: of subset, weights and batches")
     parser.add_argument("--epochs", type=int, help="claim: fewer than the preset's, to try it")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="claim: other than the tables'")
     given = parser.parse_args()
     output = given.folder / f"{given.part}.jsonl"
     if given.part == "tables":
@@ -531,7 +534,7 @@ def main() -> None:
     elif given.part == "claim":
         for part, row in itertools.product(given.data.split(","), given.rows.split(",")):
             data, size = part.split(":")
-            claim(output, data, int(size), row, given.seed, given.epochs)
+            claim(output, data, int(size), row, given.seed, given.epochs, given.precision)
     else:
         {"choose": choose, "known": known, "cost": cost}[given.part](output)
 
