@@ -709,3 +709,52 @@ def test_a_saved_mu_that_is_all_but_zero_pulls_all_but_nothing():
     state["pull"].update(mu=1e-300, level=1.0)
     regularizer.load_state_dict(state)
     assert float(regularizer.penalty(f + 1, torch.arange(40))) < 1e-30  # and no error of torch's
+
+
+# ---- one broken batch
+
+
+def with_one_broken(regularizer, f, factor, steps=4):
+    """Updates on the same features; in the epoch before the second of them one sample of one batch is broken."""
+    index = torch.arange(N)
+    for step in range(steps):
+        batch = f.clone()
+        if step == 1:
+            batch[0] *= factor
+        for rows in index.split(15):
+            regularizer.penalty(batch[rows], rows)
+        regularizer.step(f)
+    return [update.strength for update in regularizer.log[-steps:]]
+
+
+@pytest.mark.parametrize("factor", [math.nan, math.inf, 1e25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_batch_that_is_not_finite_counts_for_nothing(factor, dtype):
+    f = cloud(N, 5, seed=1).to(dtype)
+    if factor == 1e25 and dtype == torch.float64:
+        factor = 1e200
+    clean, broken = (with_one_broken(whole(made(), f), f, by) for by in (1.0, factor))
+    assert broken == clean == [STRENGTH] * 4
+
+
+def test_a_batch_far_out_costs_one_brake():
+    f = cloud(N, 5, seed=1)
+    regularizer = whole(made(), f)
+    with pytest.warns(NumericalWarning, match="rises again while that does not recur"):
+        strengths = with_one_broken(regularizer, f, 1e4, steps=10)
+    assert strengths[:2] == [STRENGTH, min(strengths)] == pytest.approx([STRENGTH, FALL * STRENGTH])
+    assert strengths[-1] == STRENGTH
+
+
+def test_where_no_batch_is_finite_nothing_is_known():
+    f = cloud(N, 5, seed=1)
+    regularizer = whole(made(), f)
+    level = regularizer._pull.level
+    regularizer.penalty(math.nan * f, torch.arange(N))
+    state = regularizer.state_dict()
+    again = made()
+    again.load_state_dict(state)
+    for one in (regularizer, again):
+        one.step(f)
+        assert one.log[-1].penalty is None
+        assert one._pull.level == level

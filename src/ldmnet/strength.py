@@ -80,8 +80,7 @@ class Pull:
         self.braked = ""
         self.sizes: Sequence[int] = ()
         self._chosen = settings.strength is not None
-        self._seen: Tensor | None = None  # sums over the samples seen: |f - target|^2, and their batches' spread
-        self._count = 0
+        self._seen: Tensor | None = None  # sums over the samples seen: |f - target|^2, their batches' spread, one
 
     @property
     def lambda_tilde(self) -> float:
@@ -144,11 +143,12 @@ class Pull:
             The mean penalty since the last update, if there was any.
         """
         penalty = away = None
-        if self._seen is not None:
-            away, batch_spread = (self._seen / self._count).tolist()
+        *sums, count = [0.0] if self._seen is None else self._seen.tolist()
+        if count:
+            away, batch_spread = (total / count for total in sums)
             penalty = self.mu / 2 * away
             self.widest = max(FORGET * self.widest, batch_spread)
-        self._seen, self._count = None, 0
+        self._seen = None
         self.updates += 1
         self.braked = ""
         if self.absolute:
@@ -228,28 +228,36 @@ class Pull:
             total: adds up over the processes.
             keep: False in a process that leaves it to another one.
         """
-        mine = [0.0, 0.0] if self._seen is None else self._seen.tolist()
-        *seen, count = total(torch.tensor([*mine, self._count], dtype=torch.float64)).tolist()
-        self._seen = torch.tensor(seen, dtype=torch.float64) if count and keep else None
-        self._count = int(count) if keep else 0
+        mine = torch.zeros(3) if self._seen is None else self._seen
+        seen = total(mine.double().cpu())
+        self._seen = seen if keep and seen[-1] else None
 
     def _see(self, distance: Tensor, spread: Tensor, count: int) -> None:
-        """Remember the sum of |f - target|^2 over `count` samples, and their spread."""
-        seen = torch.stack([distance.detach(), spread * count])
+        """Remember the sum of |f - target|^2 over `count` samples, and their spread.
+
+        One broken batch must not outweigh the others: one that is not finite counts for nothing, and a spread for no
+        more than an outlier's.
+        """
+        if self.spread > 0:
+            spread = spread.clamp(max=OUTLIER * self.spread)
+        seen = torch.stack([distance.detach(), spread * count, torch.full_like(spread, count)])
+        seen = seen.where(seen.isfinite().all(), 0.0)
         self._seen = seen if self._seen is None else self._seen.to(seen.device) + seen
-        self._count += count
 
     def state(self) -> dict[str, Any]:
         """What a later process needs to resume."""
-        seen = None if self._seen is None else self._seen.tolist()
-        return {name: getattr(self, name) for name in _REMEMBERED} | {"seen": seen, "count": self._count}
+        *seen, count = [0.0] if self._seen is None else self._seen.tolist()
+        return {name: getattr(self, name) for name in _REMEMBERED} | {
+            "seen": seen if count else None,
+            "count": int(count),
+        }
 
     def load(self, state: Mapping[str, Any], like: Tensor | None) -> None:
         """Take what `state` returned; `like` is on the device that the features are on."""
         for name in _REMEMBERED:
             setattr(self, name, type(getattr(self, name))(state[name]))
-        self._count = int(state["count"])
-        self._seen = None if state["seen"] is None or like is None else like.new_tensor(state["seen"])
+        seen = state["seen"]
+        self._seen = None if seen is None or like is None else like.new_tensor([*seen, state["count"]])
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -276,7 +277,7 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         """The weight of each sample in the loss; None where all are alike."""
         if given is None and self.class_weight is None:
             return None
-        weights: NDArray[np.float64] = _check_sample_weight(given, samples, dtype=np.float64, ensure_non_negative=True)
+        weights = np.array(_check_sample_weight(given, samples, dtype=np.float64, ensure_non_negative=True))  # a copy
         labelled = labels >= 0
         weights[labelled] *= compute_sample_weight(self.class_weight, targets[labelled])
         return weights
@@ -311,7 +312,13 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
 def _classes(targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The classes, and each label's place among them; -1 beside two or more whole numbers is no class but no label."""
     classes = np.unique(targets)
-    if classes.dtype.kind == "i" and -1 in classes and len(classes) > 2:
+    whole = classes.dtype.kind == "i" or (classes.dtype.kind == "f" and bool((classes == classes.round()).all()))
+    if whole and -1 in classes and len(classes) > 2:
+        warnings.warn(
+            f"{int((targets == -1).sum())} of {len(targets)} samples are labelled -1, which means that they have no "
+            "label. If -1 is a class of yours, give it another number.",
+            stacklevel=3,
+        )
         classes = classes[classes != -1]
         return classes, np.where(targets == -1, -1, np.searchsorted(classes, targets))
     return classes, np.searchsorted(classes, targets)
