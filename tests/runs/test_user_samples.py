@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,13 +142,25 @@ def test_a_run_that_was_cut_goes_on_to_the_same_network(table, tmp_path, monkeyp
     )
 
 
-def test_a_network_of_ones_own_is_known_by_its_name(table, own_net):
-    words = ["train", table, "--label", "species", "--epochs", 4, "--net", "mynets:small", "--output", "run"]
+def test_a_network_of_ones_own_is_known_by_its_modules_and_its_initial_weights(table, own_net):
+    words = ["--label", "species", "--epochs", 4, "--net", "mynets:small"]
+    once, compared = ["train", table, *words, "--output", "run"], ["compare", table, *words, "--splits", 1]
+    compared += ["--methods", "none", "--output", "compared"]
     own_net("mlp(d, c, (8,))")
+    first, second = done(*once).stdout, done(*compared).stdout
+    assert (done(*once).stdout, done(*compared).stdout) == (first, second)  # nothing is trained again
+    kept = len(list(Path("compared").glob("runs/*")))
+    own_net("mlp(d, c, (9,))")
+    assert refused(*once).startswith("run holds another run: other data, read otherwise, or another network. Choose")
+    done(*compared)
+    assert len(list(Path("compared").glob("runs/*"))) == kept + 1
+
+
+def test_a_network_that_draws_past_torchs_seed_is_known_by_its_shapes(table, own_net):
+    words = ["train", table, "--label", "species", "--epochs", 2, "--net", "mynets:small", "--output", "run"]
+    own_net("(lambda model: (model.head.bias.data.fill_(random.random()), model)[1])(mlp(d, c, (8,)))")
     first = done(*words).stdout
-    own_net("mlp(d, c, (9,))")  # an edit is not seen: the run is done
     assert done(*words).stdout == first
-    assert refused("predict", "run", table, "--net", "mynets:small").startswith("run/model.safetensors does not fit")
 
 
 def test_every_setting_and_the_data_name_a_run(table):

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ldmnet.errors import BadEndWarning
+from ldmnet.fingerprints import fingerprint, short_hash
 from ldmnet.records.snapshots import Points, Trace
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.training.ensemble import fit_network
@@ -16,6 +18,30 @@ from ldmnet.training.features import evaluate
 from ldmnet.training.loop import Fit, last_numbers
 
 Pair = tuple[Tensor, Tensor]
+
+
+def network_hash(make: Callable[[], nn.Module]) -> str:
+    """What tells a network from another: its modules, and the names, shapes and initial values of its weights.
+
+    Values count only if they come again: a network may draw them past torch's seed. An edit of `forward` alone is not
+    seen.
+    """
+    first, again = make(), make()
+    values = _weights(first, values=True)
+    return short_hash([_modules(first), values if values == _weights(again, values=True) else _weights(first)])
+
+
+def _modules(model: nn.Module) -> list[str]:
+    """Names and kinds; the numbers of torch's own only, since others may show what changes from run to run."""
+    return [
+        f"{name} {type(m).__name__} {m.extra_repr() if type(m).__module__.startswith('torch.nn.') else ''}"
+        for name, m in model.named_modules()
+    ]
+
+
+def _weights(model: nn.Module, *, values: bool = False) -> list[str]:
+    there = {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor) and not is_lazy(v)}
+    return [f"{k} {v.dtype} {fingerprint(v) if values else tuple(v.shape)}" for k, v in there.items()]
 
 
 def train_network(

@@ -308,6 +308,6 @@ def _refuse_other(old: Record, run: Run[Task], folder: Path) -> None:
     theirs = old.versions.get("ldmnet", ldmnet.__version__)
     by = "" if theirs == ldmnet.__version__ else f" (by ldmnet {theirs})"
     raise StateError(
-        f"{folder} holds another run{by}: {', '.join(changed) or 'other data, or read otherwise'}. Choose another "
-        "folder, or delete this one."
+        f"{folder} holds another run{by}: {', '.join(changed) or 'other data, read otherwise, or another network'}. "
+        "Choose another folder, or delete this one."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ldmnet.integrations.untuned import OWN, STARTS, net_for, untuned_net
 from ldmnet.networks import SMALLEST_SIDE
 from ldmnet.records.snapshots import choose_points
 from ldmnet.runs.classical import classical, measure_classical
-from ldmnet.runs.network import train_network
+from ldmnet.runs.network import network_hash, train_network
 from ldmnet.runs.run import Measured, Watch
 from ldmnet.seeds import derive_seed
 from ldmnet.training.ensemble import network_of
@@ -275,7 +275,16 @@ class SamplesTask:
         known = {name: value for name, value in self._known().items() if name != "skipped"}
         later = {name for name, default in LATER.items() if getattr(self.settings, name) == default}
         settings = {name: value for name, value in self.recorded().items() if name not in later}
-        return short_hash({**known, **settings, "data": self.data})
+        return short_hash({**known, **settings, **self._network, "data": self.data})
+
+    @cached_property
+    def _network(self) -> dict[str, str]:
+        """What tells a network of the user's own from another of its name; built-in ones are told by theirs."""
+        settings = self.settings
+        if settings.net in STARTS or classical(settings.method):
+            return {}
+        shape, n_classes = tuple(self.samples.x.shape[1:]), len(self.samples.class_names)
+        return {"network": network_hash(lambda: settings._made(shape, n_classes, 0))}  # seed 0: alike for all seeds
 
     def recorded(self) -> dict[str, Any]:
         """The settings in numbers."""

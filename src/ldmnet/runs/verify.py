@@ -59,7 +59,11 @@ def verify_run(
         raise StateError(f"{folder} is not finished: there is no result to compare with.")
     task = _task(record, folder, data, net)
     if task.hash() != record.hash:
-        return Verified([f"the run's name is {record.hash} (now {task.hash()}): other data, or data read otherwise"])
+        return Verified(
+            [
+                f"the run's name is {record.hash} (now {task.hash()}): other data, or data read otherwise, or another network"
+            ]
+        )
     with tempfile.TemporaryDirectory(prefix="ldmnet-verify-") as place:
         again = execute(
             Run(record.table, record.method, task, record.selection),
