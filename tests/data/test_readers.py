@@ -306,8 +306,8 @@ def table(tmp_path: Path, text: str) -> Path:
         ("1,2,7\n3,4,5\n", [[1, 2], [3, 4]], [1, 0], ["5", "7"]),  # no header, the last column
         ("1;2;cat\n3;4;ant\n", [[1, 2], [3, 4]], [1, 0], ["ant", "cat"]),  # no header, names of classes
         ("Class\ta\tb\nv\t1\t2\n\nu\t3\t4\n", [[1, 2], [3, 4]], [1, 0], ["u", "v"]),
-        ("x,y,label\n1,2,1\n3,4,1.0\n", [[1, 2], [3, 4]], [0, 1], ["1", "1.0"]),  # label goes before y
-        ("a,b,label\n1,2,007\n3,4,7\n", [[1, 2], [3, 4]], [0, 1], ["007", "7"]),  # labels are text
+        ("x,y,label\n1,2,1\n3,4,2.0\n", [[1, 2], [3, 4]], [0, 1], ["1", "2.0"]),  # label goes before y
+        ("a,b,label\n1,2,007\n3,4,8\n", [[1, 2], [3, 4]], [0, 1], ["007", "8"]),  # labels are text
         (
             "a,b,label\n1,2,9007199254740993\n3,4,9007199254740992\n",
             [[1, 2], [3, 4]],
@@ -360,6 +360,36 @@ def test_csv_with_numbers_for_names_is_not_guessed_at(tmp_path):
     read = read_table(path, label="species")
     x, names = read.x, read.class_names
     assert (len(x), names) == (4, ["u", "v"])
+
+
+def test_csv_with_a_name_for_two_columns_is_refused(tmp_path):
+    path = table(tmp_path, "a,b,a,label\n1,2,3,u\n4,5,6,v\n")
+    with pytest.raises(DataError, match=says(f"{path} has two columns called a. Give each a name of its own.")):
+        read_table(path)
+    with pytest.raises(DataError, match=says(f"{path} has two columns called a. Give each a name of its own.")):
+        read_table_like(path, "label", 2, ["a", "b"])
+    assert read_table_like(path, "label", 1, ["b"]).x.tolist() == [[2], [5]]  # the others are ignored
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_csv_whose_columns_pandas_numbered_is_refused(tmp_path, start):
+    numbers = ",".join(str(start + i) for i in range(4))
+    path = table(tmp_path, f"{numbers}\n1.5,2.5,3.5,0\n2.5,1.5,0.5,1\n")
+    words = f"{path}: the first row is {start}, {start + 1}, {start + 2} and so on, as pandas numbers columns"
+    with pytest.raises(DataError, match=f"^{re.escape(words)}"):
+        read_table(path)
+    with pytest.raises(DataError, match=f"^{re.escape(words)}"):
+        read_table_like(path, None, 4, None)
+    few = table(tmp_path, "0,1,2\n1.5,2.5,0\n2.5,1.5,1\n")  # three may be a sample
+    assert len(read_table(few).x) == 3
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("007", "7"), ("-0", "0")])
+def test_csv_with_a_label_written_in_two_ways_is_refused(tmp_path, one, other):
+    path = table(tmp_path, f"a,label\n1,{one}\n2,{other}\n3,2\n")
+    words = f"{path}: the labels {one} and {other} are one number. Write it in one way."
+    with pytest.raises(DataError, match=says(words)):
+        read_table(path)
 
 
 def test_csv_takes_the_column_that_is_named(tmp_path):

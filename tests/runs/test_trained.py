@@ -189,5 +189,35 @@ def test_an_exported_file_answers_like_the_run(table, tmp_path):
     pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
     assert done("export", run).output == f"written to {run / 'model.onnx'}\n"
     session = onnxruntime.InferenceSession(run / "model.onnx")
-    (found,) = session.run(["probabilities"], {"samples": samples.x.float().numpy()})
+    (found,) = session.run(["probabilities"], {"samples": samples.x.double().numpy()})
     np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
+    assert session.get_inputs()[0].type == "tensor(double)"
+
+
+@pytest.mark.slow
+def test_an_exported_file_keeps_the_digits_of_a_time_in_seconds(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needed to run the ONNX file")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    rng, lines = np.random.default_rng(0), ["seconds,other,label"]
+    lines += [f"{1_700_000_000 + 40 * (i % 3) + rng.uniform(-5, 5):.2f},{rng.normal():.3f},{i % 3}" for i in range(90)]
+    (tmp_path / "times.csv").write_text("\n".join(lines))
+    done("train", tmp_path / "times.csv", "--epochs", 20, "--output", tmp_path / "run")
+    done("export", tmp_path / "run", "--output", tmp_path / "times.onnx")
+    loaded = load_run(tmp_path / "run")
+    samples = loaded.read(tmp_path / "times.csv")
+    wanted = loaded.model(loaded.standardize(samples.x)).softmax(1).detach()
+    session = onnxruntime.InferenceSession(tmp_path / "times.onnx")
+    (found,) = session.run(["probabilities"], {"samples": samples.x.numpy()})
+    np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("written", ["0.0", "00", "+0"])
+def test_labels_that_are_numbers_are_compared_as_numbers(tmp_path, written):
+    rows = [f"{i % 2},{i},{i % 2}" for i in range(20)]
+    (tmp_path / "a.csv").write_text("\n".join(["u,v,label", *rows]))
+    done("train", tmp_path / "a.csv", *QUICK, "--output", tmp_path / "run")
+    (tmp_path / "b.csv").write_text(f"u,v,label\n0,3,{written}\n1,4,1\n")
+    assert "% of 2 labelled samples are right" in done("predict", tmp_path / "run", tmp_path / "b.csv").stderr
+    (tmp_path / "c.csv").write_text("u,v,label\n0,3,7\n1,4,1\n")
+    told = done("predict", tmp_path / "run", tmp_path / "c.csv").stderr
+    assert "the labels are not all classes of the run: how many are right is not known" in told

@@ -75,6 +75,8 @@ def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None
     else:
         write_atomically(output, _csv([head, *rows]))
     labels = loaded.known_labels(samples)
+    if labels is None and samples.y is not None:
+        click.echo("the labels are not all classes of the run: how many are right is not known", err=True)
     if labels is not None:
         right = float((labels == best).double().mean())
         click.echo(f"{100 * right:.2f} % of {len(labels)} labelled samples are right", err=True)

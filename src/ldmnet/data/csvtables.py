@@ -7,6 +7,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from ldmnet.errors import DataError, InputError
 
 LABEL_COLUMNS = ("label", "y", "class", "target")  # in the order in which they are looked for
 LARGEST = float(np.finfo(np.float32).max)
+NUMBERED = 4  # columns from which a first row of 0, 1, 2 and so on is no sample
 
 
 def read_table(path: str | Path, label: str | None = None) -> Samples:
@@ -30,7 +32,10 @@ def read_table(path: str | Path, label: str | None = None) -> Samples:
     """
     lines, separator, first = table_lines(path)
     names = first if _is_header(lines, separator, first, label, path) else None
-    _check_names(names, path)
+    if names is None:
+        _check_sample(first, path)
+    else:
+        _check_header(names, path)
     return _parse(lines, separator, names, len(first), _label_column(names, label, len(first), path), path)
 
 
@@ -49,15 +54,18 @@ def read_table_like(path: str | Path, label: str | None, width: int, columns: Se
         there, wanted = set(first), set(columns)
         lost = [name for name in columns if name not in there]
         if lost:
-            _check_names(first, path)
+            _check_header(first, path)
             raise DataError(
                 f"{path} lacks columns of the training: {', '.join(lost)}. It has the columns {', '.join(first)}."
             )
+        _check_header([name for name in first if name in wanted], path)
         others = [i for i, name in enumerate(first) if name not in wanted]
         labels = [i for i in others if (first[i].lower() in LABEL_COLUMNS if label is None else first[i] == label)]
         return _parse(lines, separator, first, len(first), labels[0] if labels else None, path, columns)
     if len(first) == width and label not in first:
         names = None if all(map(_is_number, first)) else first
+        if names is None:
+            _check_sample(first, path)
         return _parse(lines, separator, names, width, None, path)
     if len(first) != width + 1:
         raise DataError(
@@ -99,13 +107,30 @@ def _records(lines: Sequence[str], separator: str) -> list[str]:
     return records
 
 
-def _check_names(names: Sequence[str] | None, path: str | Path) -> None:
-    """Refuse a column without a name: it holds the numbers of the rows, and in a sorted table they tell the class."""
-    if names is not None and "" in names:
+def _check_header(names: Sequence[str], path: str | Path) -> None:
+    """Refuse a name for two columns, which may change places, and a column without one.
+
+    That holds the numbers of the rows, and in a sorted table they tell the class.
+    """
+    if "" in names:
         raise DataError(
             f"{path}: column {names.index('') + 1} has no name, as that of pandas' row numbers. Save the table without "
             "it (index=False), or give it a name."
         )
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has two columns called {twice}. Give each a name of its own.")
+
+
+def _check_sample(first: Sequence[str], path: str | Path) -> None:
+    """Refuse numbers of columns, which pandas writes in place of names, as a sample."""
+    for start in (0, 1):
+        if len(first) >= NUMBERED and list(first) == [str(start + i) for i in range(len(first))]:
+            raise DataError(
+                f"{path}: the first row is {start}, {start + 1}, {start + 2} and so on, as pandas numbers columns that "
+                "have no names. Give them names, or leave that row out (header=False); if it is a sample, give the "
+                "table a header."
+            )
 
 
 def cells_of(record: str, separator: str) -> list[str]:
@@ -168,7 +193,7 @@ def _parse(
         raise DataError(f"{path} has no rows.")
     kept = [i for i in range(width) if i != column]
     if names is not None and order is not None:
-        place = {name: i for i, name in reversed(list(enumerate(names)))}  # the first of two of a name
+        place = {name: i for i, name in enumerate(names)}
         kept = [place[name] for name in order]
     read = {column, *kept}
     unread = [i for i in range(width) if i not in read]
@@ -180,7 +205,7 @@ def _parse(
         None if codes is None else torch.from_numpy(codes[values[:, column].astype(np.int64)]),
         class_names,
         row_names(len(values)),
-        columns=None if names is None or len(set(names)) < len(names) else [names[i] for i in kept],
+        columns=None if names is None else [names[i] for i in kept],
         label=None if names is None or column is None else names[column],
         notes=(f"{path}: ignored columns that the training had not: {', '.join(ignored)}",) if ignored else (),
     )
@@ -244,6 +269,9 @@ def sorted_classes(classes: Sequence[str], path: str | Path) -> tuple[Labels, li
         if fraction is not None:
             raise DataError(f"{path}: the labels must be whole numbers or names of classes, got {fraction}.")
         order = sorted(order, key=Decimal)  # exact: a float would make one of two numbers above 2^53
+        alike = next(((one, other) for one, other in pairwise(order) if Decimal(one) == Decimal(other)), None)
+        if alike is not None:
+            raise DataError(f"{path}: the labels {alike[0]} and {alike[1]} are one number. Write it in one way.")
     position = {name: i for i, name in enumerate(order)}
     return np.array([position[name] for name in classes], dtype=np.int64), order
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -93,10 +94,16 @@ class TrainedRun:
         return read_encoded(path, name, Encoding(), label=label, text=self.reading.text, labelled=False)
 
     def known_labels(self, samples: Samples) -> Tensor | None:
-        """Labels as positions in the run's class names; None if there are none, or of classes it knows not."""
-        if samples.y is None or not set(samples.class_names) <= set(self.class_names):
+        """Labels as positions in the run's class names; None if there are none, or of classes it knows not.
+
+        Numbers are compared as such: what was 1 comes back as 1.0 from a program that had to leave out a label.
+        """
+        known, given = self.class_names, samples.class_names
+        if not set(given) <= set(known):
+            known, given = _numbers(known), _numbers(given)
+        if samples.y is None or not set(given) <= set(known):
             return None
-        return torch.tensor([self.class_names.index(name) for name in samples.class_names])[samples.y]
+        return torch.tensor([known.index(name) for name in given])[samples.y]
 
 
 def load_run(folder: Path, net: str | None = None) -> TrainedRun:
@@ -153,6 +160,11 @@ def load_run(folder: Path, net: str | None = None) -> TrainedRun:
     return loaded
 
 
+def _numbers(names: list[str]) -> list[str]:
+    """Names of classes with whole numbers written in one way."""
+    return [re.sub(r"^-0$", "0", re.sub(r"^\+?(-?)0*(\d+)(\.0*)?$", r"\1\2", name, flags=re.ASCII)) for name in names]
+
+
 class Packaged(nn.Module):
     """Standardisation, network and softmax in one."""
 
@@ -172,7 +184,10 @@ class Packaged(nn.Module):
 
 
 def export_onnx(run: TrainedRun, path: Path) -> Path:
-    """Write an ONNX file with the input `samples`, of any number, and the output `probabilities`."""
+    """Write an ONNX file with the input `samples`, of any number, and the output `probabilities`.
+
+    Columns of a table come in double precision: single would lose the digits of, say, a time in seconds.
+    """
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -183,7 +198,7 @@ def export_onnx(run: TrainedRun, path: Path) -> Path:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             Packaged(run).eval(),
-            (torch.zeros(2, *run.shape),),
+            (torch.zeros(2, *run.shape, dtype=torch.float64 if len(run.shape) == 1 else torch.float32),),
             place,
             input_names=["samples"],
             output_names=["probabilities"],

@@ -59,11 +59,8 @@ def verify_run(
         raise StateError(f"{folder} is not finished: there is no result to compare with.")
     task = _task(record, folder, data, net)
     if task.hash() != record.hash:
-        return Verified(
-            [
-                f"the run's name is {record.hash} (now {task.hash()}): other data, or data read otherwise, or another network"
-            ]
-        )
+        other = "other data, or data read otherwise, or another network"
+        return Verified([f"the run's name is {record.hash} (now {task.hash()}): {other}"])
     with tempfile.TemporaryDirectory(prefix="ldmnet-verify-") as place:
         again = execute(
             Run(record.table, record.method, task, record.selection),
