@@ -215,11 +215,21 @@ def test_numbers_of_two_kinds_are_refused_before_anything_is_trained(table, tmp_
 
 def test_numbers_that_the_method_has_not_are_refused(table, tmp_path):
     train = ["train", table, "--label", "species", *QUICK, "--output", tmp_path / "run"]
-    for words, option in ((["none", "--strength", 1], "strength"), (["control", "--coupling", 1], "coupling")):
-        result = invoke(*train, "--method", *words)
+    for method, option in (
+        ("none", "strength"),
+        ("control", "coupling"),
+        ("ldmnet", "dropout"),
+        ("none", "weight-decay"),
+    ):
+        result = invoke(*train, "--method", method, f"--{option}", 0.5)
         assert result.exit_code == 2
-        assert f"--{option} does nothing with --method {words[0]}." in result.stderr
+        assert f"--{option} does nothing with --method {method}." in result.stderr
+    compared = invoke("compare", table, "--methods", "ldmnet+mixup,svm", "--dropout", 0.5, "--output", tmp_path / "run")
+    assert "--dropout does nothing with --methods ldmnet+mixup,svm." in compared.stderr
+    result = invoke(*train, "--validation-share", 0.5)
+    assert "--validation-share does nothing without --patience." in result.stderr
     assert not (tmp_path / "run").exists()
+    done(*train, "--method", "dropout", "--dropout", 0.5, "--patience", 3, "--validation-share", 0.5)
 
 
 def test_tensorboard(table, tmp_path):

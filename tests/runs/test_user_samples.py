@@ -297,3 +297,12 @@ def test_snapshots_that_a_finished_run_has_not_are_asked_for_in_vain(table, tmp_
     )
     assert done(*compare, "dropout").stderr == ""
     assert done(*compare, "none,dropout", "--no-snapshots").stderr == ""
+
+
+def test_an_ensemble_of_ones_own_networks_has_the_features_of_their_layer(table, own_net):
+    own_net("nn.Sequential(nn.Flatten(), nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, c))")
+    words = ["train", table, "--label", "species", "--epochs", 2, "--net", "mynets:small", "--layer", "2"]
+    done(*words, "--method", "ldmnet+ensemble:2", "--output", "run")
+    assert (Path("run") / "snapshots.npz").exists()
+    done("embed", "run", table, "--net", "mynets:small", "--output", "features.npz")
+    assert np.load("features.npz")["features"].shape[1] == 2 * 8

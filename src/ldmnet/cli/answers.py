@@ -98,13 +98,19 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
     import numpy as np
 
     from ldmnet.files import write_atomically, written_whole
+    from ldmnet.training.ensemble import feature_layer
     from ldmnet.training.features import sweep
     from ldmnet.training.standardize import checked_outputs
 
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
-    swept = sweep(loaded.model, loaded.standardize(samples.x), layer=loaded.settings.layer, whole=True)
+    swept = sweep(
+        loaded.model,
+        loaded.standardize(samples.x),
+        layer=feature_layer(loaded.model, loaded.settings.layer),
+        whole=True,
+    )
     features = checked_outputs(swept).numpy()
     if output.suffix.lower() == ".csv":
         known = [] if samples.y is None else [[samples.class_names[i] for i in samples.y.tolist()]]

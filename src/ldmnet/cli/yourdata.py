@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 import torch
+from click.core import ParameterSource
 from rich.console import Console
 
 from ldmnet.cli.answers import DATA, tell_reading
@@ -68,6 +70,18 @@ def prepared(
     return samples, reading, UserSettings(net=net, **options)
 
 
+def _refuse_unused(option: str, methods: Sequence[str]) -> None:
+    """Refuse numbers that were given and that no method takes, or nothing waits for."""
+    context = click.get_current_context()
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    taken = {name for method in methods if classical(method) is None for name in TAKES[parse(method, METHODS)[0]]}
+    for name in dict.fromkeys(name for names in TAKES.values() for name in names):
+        if name in given and name not in taken:
+            raise click.UsageError(f"--{name.replace('_', '-')} does nothing with {option} {','.join(methods)}.")
+    if "validation_share" in given and context.params["patience"] is None:
+        raise click.UsageError("--validation-share does nothing without --patience.")
+
+
 def _tell_no_snapshots(what: str, command: str) -> None:
     """A finished run is not trained again for its snapshots."""
     click.echo(
@@ -104,10 +118,7 @@ def train(data: Path, output: Path, tensorboard: bool, snapshots: bool, **option
     from ldmnet.training.history import Epoch
     from ldmnet.training.progress import EpochBar, OnEpoch
 
-    base, _ = parse(options["method"], METHODS)
-    for name in TAKES["ldmnet"]:
-        if options[name] is not None and name not in TAKES[base]:
-            raise click.UsageError(f"--{name.replace('_', '-')} does nothing with --method {options['method']}.")
+    _refuse_unused("--method", [options["method"]])
     samples, reading, settings = prepared(data, **options)
     with ExitStack() as stack:
         stack.enter_context(by_flag("--output", StateError))
@@ -182,6 +193,7 @@ def compare(
     from ldmnet.runs.compare import RUNS, compare_methods, without_dropout
     from ldmnet.training.progress import EpochLines
 
+    _refuse_unused("--methods", methods)
     samples, reading, settings = prepared(data, **options)
     console = Console(stderr=True)
     kept = without_dropout(methods, settings, samples)

@@ -25,7 +25,7 @@ from ldmnet.integrations.untuned import (
 )
 from ldmnet.seeds import derive_seed
 from ldmnet.training.augment import Augment
-from ldmnet.training.ensemble import Ensemble, fit_network, network_of
+from ldmnet.training.ensemble import feature_layer, fit_network, network_of
 from ldmnet.training.features import sweep
 from ldmnet.training.methods import METHODS, Method
 from ldmnet.training.optimizers import Factory as OptimizerFactory
@@ -182,7 +182,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
         self.mu_ = None if trained.regularizer is None else trained.regularizer.mu
         self.lambda_tilde_ = None if trained.regularizer is None else trained.regularizer.lambda_tilde
         self.best_epoch_ = trained.best_epoch
-        self._n_features_out = sweep(self.module_, inputs[:1], layer=self._tapped(), whole=True).shape[1]
+        layer = feature_layer(self.module_, self.layer)
+        self._n_features_out = sweep(self.module_, inputs[:1], layer=layer, whole=True).shape[1]
         return self
 
     def _method(self) -> Method:
@@ -197,10 +198,6 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
             sigma_neighbor=min(self.n_neighbors, Method.sigma_neighbor),
             **NUMBERS.get(base, {}),
         )
-
-    def _tapped(self) -> str:
-        """The layer that gives the features: an ensemble's are its members' side by side."""
-        return "features" if isinstance(self.module_, Ensemble) else self.layer
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The probability of every class, (n, n_classes), in the order of `classes_`."""
@@ -217,7 +214,8 @@ class LDMClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classifie
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """The features of every sample, (n, d_feat)."""
         inputs = self._checked(X)
-        features: NDArray[np.float32] = sweep(self.module_, inputs, layer=self._tapped(), whole=True).cpu().numpy()
+        layer = feature_layer(self.module_, self.layer)
+        features: NDArray[np.float32] = sweep(self.module_, inputs, layer=layer, whole=True).cpu().numpy()
         return features
 
     def _checked(self, X: ArrayLike) -> Tensor:

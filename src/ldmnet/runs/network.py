@@ -13,7 +13,7 @@ from ldmnet.errors import BadEndWarning
 from ldmnet.fingerprints import fingerprint, short_hash
 from ldmnet.records.snapshots import Points, Trace
 from ldmnet.runs.run import Measured, Watch
-from ldmnet.training.ensemble import fit_network
+from ldmnet.training.ensemble import feature_layer, fit_network
 from ldmnet.training.features import evaluate
 from ldmnet.training.loop import Fit, last_numbers
 
@@ -67,7 +67,9 @@ def train_network(
     """
     traced = None
     if watch.snapshots:
-        traced = Trace(watch.folder, model, points(), epochs=how["settings"].epochs, layer=layer, then=watch)
+        traced = Trace(
+            watch.folder, model, points(), epochs=how["settings"].epochs, layer=feature_layer(model, layer), then=watch
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BadEndWarning)  # the record has it
         result = fit_network(

@@ -60,6 +60,11 @@ def network_of(method: Method, make: Callable[[int], nn.Module], seed: int, laye
     return Ensemble([method.on(make(member_seed(seed, k))) for k in range(method.networks)], layer)
 
 
+def feature_layer(model: nn.Module, layer: str) -> str:
+    """The layer that gives a network's features: an ensemble's are its members' side by side."""
+    return "features" if isinstance(model, Ensemble) else layer
+
+
 def member_seed(seed: int, k: int) -> int:
     """The seed of a member of an ensemble; the first has the run's own."""
     return seed if k == 0 else derive_seed(seed, f"member {k}")
