@@ -37,6 +37,16 @@ def test_a_solve_that_ended_early_has_another_status():
     assert limited.scalars()["ldmnet/status"] == 1
 
 
+@pytest.mark.parametrize("offset", [0.0, 3e3, 1e4])
+def test_the_energy_does_not_depend_on_where_the_features_are(offset):
+    f, moved = cloud(60, 8, seed=1), cloud(60, 8, seed=2)
+    energies = []
+    for shift, dtype in ((0.0, torch.float64), (offset, torch.float32)):
+        regularizer = ManifoldRegularizer(groups=torch.arange(60) % 3, mu=1.0, lambda_tilde=5.0)
+        energies.append([regularizer.step((part + shift).to(dtype)).energy for part in (f, moved)])
+    assert energies[1] == pytest.approx(energies[0], rel=0.02)
+
+
 def test_the_dimension_of_every_update_is_that_of_the_graphs_points():
     draw = torch.Generator().manual_seed(0)
     place = torch.rand(200, generator=draw)

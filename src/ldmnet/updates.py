@@ -91,10 +91,11 @@ def describe(
     `system` is None for the control.
     """
     before, after = logged(f), logged(target) - logged(Z)
-    spread = float(torch.linalg.vector_norm(before - before.mean(0)))
+    around = before - before.mean(0)
+    spread = float(torch.linalg.vector_norm(around))
     energy = 1.0
-    if system is not None:
-        now, then = system.dirichlet_energies(after, before)
+    if system is not None:  # L is blind to a column's mean, rounding is not
+        now, then = system.dirichlet_energies(after - after.mean(0), around)
         energy = now / max(then, torch.finfo(f.dtype).tiny)
     return Update(
         status=solution.status.name,

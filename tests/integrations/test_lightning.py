@@ -226,6 +226,32 @@ def test_without_inputs_the_trainers_loader_is_swept(workers):
     torch.testing.assert_close(given.regularizer.target, alone.target)
 
 
+class Longer(Module):
+    """Samples have more than two items."""
+
+    def training_step(self, batch, batch_index):
+        return super().training_step((batch[0], batch[1].flatten()), batch_index)
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_the_second_of_several_items_is_the_class(column):
+    x, y = data()
+    samples = TensorDataset(x, y[:, None] if column else y, torch.rand(40))
+    ours = from_loader()
+    fit(Longer(), ours, train=loader(dataset=samples), epochs=1)
+    assert torch.equal(ours.regularizer.groups.cpu(), y)
+
+
+def test_a_checkpoint_that_was_validated_is_not_taken_into_another_training(tmp_path):
+    ours, module = from_loader(), Module()
+    module.validation_step = lambda batch: None
+    trainer = fit(module, ours, epochs=4)
+    trainer.save_checkpoint(tmp_path / "old.ckpt")
+    trainer.validate(module, loader(indexed=False), ckpt_path=tmp_path / "old.ckpt", verbose=False)
+    fit(Module(), ours, epochs=2)
+    assert len(ours.regularizer.log) == 1
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
 def test_a_loader_in_half_precision(precision):
     exact, half = from_loader(), from_loader()

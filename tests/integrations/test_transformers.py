@@ -188,8 +188,10 @@ def test_labels_are_found_or_asked_for(tmp_path, says):
 
 def test_a_label_that_is_no_class_is_refused(tmp_path):
     vectors = [{**row, "labels": [0, 1]} for row in rows()]
-    with pytest.raises(InputError, match="a row's labels are not one whole number"):
-        trainer(tmp_path, dataset=vectors)
+    fractions = [{**row, "labels": 0.7 + row["labels"]} for row in rows()]
+    for dataset in (vectors, fractions):
+        with pytest.raises(InputError, match="a row's labels are not one whole number"):
+            trainer(tmp_path, dataset=dataset)
 
 
 def test_the_sweep_leaves_no_sample_out(tmp_path):

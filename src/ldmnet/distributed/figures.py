@@ -91,7 +91,7 @@ def describe_spread(
     mean = (world.total(before.sum(0, dtype=torch.float64)) / n).to(before)
     now = then = 0.0
     for system, here in systems:
-        energies = system.dirichlet_energies(after[here], before[here])
+        energies = system.dirichlet_energies(after[here] - mean, before[here] - mean)  # L is blind to it
         if isinstance(system, SpreadSystem) and world.rank:  # of all processes: counted once
             continue
         now, then = now + energies[0], then + energies[1]

@@ -150,8 +150,9 @@ class ManifoldCallback(Callback):
             tell_unused(self.regularizer)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Give the module its own `training_step` back."""
+        """Give the module its own `training_step` back, and forget a checkpoint that was loaded for no training."""
         pl_module.__dict__.pop("training_step", None)
+        self._saved = None
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Also after an error."""
@@ -195,11 +196,12 @@ def _loader(trainer: Trainer) -> DataLoader[Any]:
 
 
 def _labels(samples: InOrder) -> Tensor | None:
-    """The labels of a data set of pairs, or None where they are no whole numbers."""
+    """The second item of every sample, or None where it is no whole number."""
     found = []
     for batch in samples:
-        _, rest = _split(batch)
-        if len(rest) != 2 or not isinstance(rest[1], Tensor) or rest[1].ndim != 1 or rest[1].is_floating_point():
+        index, rest = _split(batch)
+        second = rest[1] if len(rest) > 1 else None
+        if not isinstance(second, Tensor) or second.is_floating_point() or second.numel() != len(index):
             return None
-        found.append(rest[1])
+        found.append(second.flatten())
     return torch.cat(found)

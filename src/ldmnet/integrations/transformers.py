@@ -191,6 +191,9 @@ def _labels(rows: Any) -> Tensor:
     if key is None:
         raise InputError(f"the rows have {', '.join(first)} and no labels. Pass groups=, the class of every row.")
     try:
-        return torch.as_tensor([int(rows[i][key]) for i in range(len(rows))])
+        labels = [(int(label), float(label)) for label in (rows[i][key] for i in range(len(rows)))]
+        if any(whole != label for whole, label in labels):
+            raise ValueError("a fraction")
+        return torch.as_tensor([whole for whole, _ in labels])
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"a row's {key} are not one whole number. Pass groups=, the class of every row.") from error
