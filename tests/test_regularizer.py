@@ -737,3 +737,28 @@ def test_a_warning_names_the_line_that_called_step():
     with pytest.warns(NumericalWarning, match="saw some samples") as told:
         regularizer.step(cloud(40, 5))
     assert told[0].filename == __file__
+
+
+def test_arrays_of_other_programs_are_welcome():
+    pandas = pytest.importorskip("pandas")
+    x, y, f = cloud(60, 5, dtype=torch.float32), torch.arange(60) % 3, cloud(60, 4, seed=1, dtype=torch.float32)
+    settings = {"mu": 0.1, "lambda_tilde": 0.5}
+    targets = []
+    for inputs, groups in (
+        (x, y),
+        (pandas.DataFrame(x.numpy()), pandas.Series(y.numpy())),
+        (x.numpy(), y.numpy().astype(">i8")),
+    ):
+        regularizer = ManifoldRegularizer(inputs, groups, **settings)
+        regularizer.step(f)
+        targets.append(regularizer.target)
+    assert torch.equal(targets[0], targets[1])
+    assert torch.equal(targets[0], targets[2])
+
+
+@pytest.mark.parametrize("name", ["epochs_per_update", "n_neighbors", "max_steps", "sigma_neighbor"])
+@pytest.mark.parametrize("value", [1.5, "2", True])
+def test_counts_are_whole_numbers(name, value):
+    with pytest.raises(InputError, match=f"{name} must be a whole number, got {value!r}."):
+        ManifoldRegularizer(groups=torch.arange(60) % 3, **{name: value})
+    assert ManifoldRegularizer(groups=torch.arange(60) % 3, **{name: np.int64(20)}).settings is not None

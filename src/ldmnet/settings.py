@@ -23,6 +23,16 @@ def with_python_numbers(settings: Any) -> None:
             object.__setattr__(settings, name, value.item())
 
 
+def check_counts(settings: Any, *names: str) -> None:
+    """Refuse numbers of things that are no whole numbers, or below one; None is none."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputError(f"{name} must be a whole number, got {value!r}.")
+        if value is not None and value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManifoldSettings:
     """The options of `ManifoldRegularizer` and, by inheritance, of `Method`; all are given by name.
@@ -67,9 +77,7 @@ class ManifoldSettings:
 
     def __post_init__(self) -> None:
         with_python_numbers(self)
-        for name in ("n_neighbors", "sigma_neighbor", "epochs_per_update", "max_steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        check_counts(self, "n_neighbors", "sigma_neighbor", "epochs_per_update", "max_steps")
         if self.sigma_neighbor > self.n_neighbors:
             raise InputError(
                 f"sigma_neighbor is {self.sigma_neighbor} but n_neighbors is {self.n_neighbors}: the local scale is "

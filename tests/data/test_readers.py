@@ -371,6 +371,14 @@ def test_csv_with_a_name_for_two_columns_is_refused(tmp_path):
     assert read_table_like(path, "label", 1, ["b"]).x.tolist() == [[2], [5]]  # the others are ignored
 
 
+def test_csv_whose_labels_are_all_empty_is_to_be_predicted(tmp_path):
+    path = table(tmp_path, "a,b,label\n1,2,\n4,5,\n")
+    read = read_table_like(path, "label", 2, ["a", "b"])
+    assert (read.x.tolist(), read.y, read.notes) == ([[1, 2], [4, 5]], None, ())
+    with pytest.raises(DataError, match=says(f"{path} has rows without a label.")):
+        read_table_like(table(tmp_path, "a,b,label\n1,2,\n4,5,u\n"), "label", 2, ["a", "b"])
+
+
 @pytest.mark.parametrize("start", [0, 1])
 def test_csv_whose_columns_pandas_numbered_is_refused(tmp_path, start):
     numbers = ",".join(str(start + i) for i in range(4))

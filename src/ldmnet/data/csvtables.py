@@ -198,6 +198,7 @@ def _parse(
     read = {column, *kept}
     unread = [i for i in range(width) if i not in read]
     values, classes = _numbers(body, separator, column, unread, names or range(1, width + 1), path)
+    column = None if order is not None and classes == [""] else column  # to be predicted, all of them
     ignored = [names[i] or f"column {i + 1}, which has no name" for i in unread] if names is not None else []
     codes, class_names = (None, []) if column is None else sorted_classes(classes, path)
     return Samples(

@@ -156,4 +156,4 @@ def _numbered(groups: ArrayLike) -> Tensor:
         values = np.unique(values, return_inverse=True)[1]
     if values.dtype.kind not in "biuf":
         raise InputError(f"groups must be {KINDS}, got {values.dtype}.")
-    return torch.tensor(values)
+    return torch.tensor(values.astype(values.dtype.newbyteorder("=")))

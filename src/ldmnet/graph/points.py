@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +33,7 @@ def checked_points(points: Tensor, name: str) -> Tensor:
 
 def flat_points(inputs: Any) -> Tensor:
     """Inputs (n, ...) as rows of floating-point numbers, checked."""
-    inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+    inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
     if inputs.ndim < 2:
         raise InputError(f"inputs must have shape (n, ...), got {tuple(inputs.shape)}.")
     return checked_points(at_least_single(inputs).flatten(1), "inputs")

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from ldmnet.errors import InputError
-from ldmnet.settings import with_python_numbers
+from ldmnet.settings import check_counts, with_python_numbers
 from ldmnet.training.augment import augmentation_names
 
 Precision = Literal["float32", "bfloat16"]
@@ -66,9 +66,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         with_python_numbers(self)
-        for name in ("epochs", "batch_size", "checkpoint_every", "patience"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        check_counts(self, "epochs", "batch_size", "checkpoint_every", "patience")
         for name in ("lr", "clip_norm"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be above zero and finite, got {getattr(self, name)}.")
