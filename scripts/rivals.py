@@ -177,7 +177,13 @@ def draw_map(path: Path) -> None:
             if not math.isnan(value):
                 dark = abs(value) > 0.7 * SHADED
                 axis.text(
-                    j, i, f"{value:+.1f}", ha="center", va="center", color="white" if dark else "black", fontsize=8
+                    j,
+                    i,
+                    f"{round(value, 1) + 0.0:+.1f}",
+                    ha="center",
+                    va="center",
+                    color="white" if dark else "black",
+                    fontsize=8,
                 )
     counts = [next(iter(column.values()))[1] for column in columns.values()]
     titles = [f"{title}\n({n} data sets)" if n > 1 else title for title, n in zip(columns, counts, strict=True)]
