@@ -176,7 +176,11 @@ FAULTS = [
     (["report", "text.csv"], "text.csv "),
     (["report", "others/mnist.jsonl"], "others/mnist.jsonl"),
     (["report", "void/mnist.jsonl"], "void/mnist.jsonl, line 1, is not a record: "),
-    (["report", "run", "--output", "empty"], "empty is a folder."),
+    (["report", "run", "--output", "empty"], "Invalid value for '-o' / '--output': File 'empty' is a directory."),
+    (
+        ["report", "run", "--output", "page"],
+        "Invalid value for '-o' / '--output': the page ends in .html or .htm, got page.",
+    ),
     (["report", "run", "--output", "text.csv/page.html"], "text.csv"),
 ]
 

@@ -43,7 +43,7 @@ def test_from_a_folder_of_images_to_a_table_and_predictions(photos, tmp_path):
 
     options = ["--size", 10, "--splits", 2, "--methods", "none,control,ldmnet", *QUICK, "--output", tmp_path / "c"]
     shown = done("compare", photos, *options).stdout.splitlines()
-    assert shown[0] == "| method | accuracy, % | splits | LDMNet is better by | p |"
+    assert shown[0] == "| method | accuracy, % | splits | LDMNet is better by | p | seconds per split |"
     assert [line.split(" | ")[0] for line in shown[2:5]] == ["| none", "| control", "| ldmnet"]
     assert shown[5] == ""
     assert len(shown) == 7  # the last line is advice
@@ -255,3 +255,22 @@ def test_a_missing_extra_is_named(table, tmp_path, monkeypatch, package, words, 
     monkeypatch.setitem(sys.modules, package, None)
     given = [{"DATA": table, "RUN": tmp_path / "run"}.get(word, word) for word in words]
     assert refused(*given).endswith(f"is not installed. Install it with: pip install 'ldmnet[{extra}]'")
+
+
+def test_nothing_that_is_read_and_no_file_of_a_run_is_written_over(table, tmp_path):
+    run, records, link = tmp_path / "run", tmp_path / "records.jsonl", tmp_path / "link.html"
+    done("train", table, "--label", "species", "--epochs", 1, "--output", run)
+    records.write_text("{}")
+    link.symlink_to(records)
+    before = {path: path.read_bytes() for path in (table, run / "run.json", run / "model.safetensors", records)}
+    for words, output, what in (
+        (["predict", run, table], table, "what is read here"),
+        (["embed", run, table], table, "what is read here"),
+        (["predict", run, table], run / "run.json", "a file of a run"),
+        (["predict", run, table], run / "model.safetensors", "a file of a run"),
+        (["report", records], link, "what is read here"),
+    ):
+        words = refused(*words, "--output", output)
+        assert words == f"{output} is {what} and would be lost. Name another file. (--output)"
+    assert refused("export", run, "--output", table).endswith(f"an ONNX file ends in .onnx, got {table}.")
+    assert all(path.read_bytes() == content for path, content in before.items())

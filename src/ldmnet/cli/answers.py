@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from ldmnet.cli.options import FEATURES, RefusalError, examples
+from ldmnet.cli.options import FEATURES, ONNX, RefusalError, examples
 from ldmnet.data.readers import listed_faults
 from ldmnet.data.userdata import Samples
+from ldmnet.runs.run import RECORD, RUN_FILES
 from ldmnet.runs.trained import TrainedRun, UntrustedError, export_onnx, load_run
 
 DATA = click.argument("data", type=click.Path(path_type=Path))
@@ -37,6 +38,17 @@ def _loaded(run: Path, net: str | None) -> TrainedRun:
         raise RefusalError(f"{error} (--net {error.net})") from error
 
 
+def refuse_over(output: Path, *read: Path) -> None:
+    """Refuse to write over what is read, or over a file that a run needs."""
+    if not output.exists():
+        return
+    runs = RUN_FILES if (output.parent / RECORD).exists() else ()
+    inside = [path for path in read if path.is_dir() and path.resolve() in output.resolve().parents]
+    if output.name in runs or inside or any(path.exists() and output.samefile(path) for path in read):
+        what = "a file of a run" if output.name in runs else "what is read here"
+        raise RefusalError(f"{output} is {what} and would be lost. Name another file. (--output)")
+
+
 def _csv(rows: Iterable[Sequence[str]]) -> str:
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows(rows)
@@ -60,6 +72,8 @@ def predict(run: Path, data: Path, net: str | None, output: Path | None) -> None
     from ldmnet.training.features import sweep
     from ldmnet.training.standardize import checked_outputs
 
+    if output is not None:
+        refuse_over(output, data)
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
@@ -102,6 +116,7 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
     from ldmnet.training.features import sweep
     from ldmnet.training.standardize import checked_outputs
 
+    refuse_over(output, data)
     loaded = _loaded(run, net)
     samples = loaded.read(data)
     tell_reading(samples)
@@ -129,7 +144,9 @@ def embed(run: Path, data: Path, net: str | None, output: Path) -> None:
 @click.command(epilog=examples("ldmnet export run --output flowers.onnx"))
 @RUN
 @OWN_NET
-@click.option("--output", type=FILE, default=None, help="The ONNX file.  [default: model.onnx in RUN]")
+@click.option("--output", type=ONNX, default=None, help="The ONNX file.  [default: model.onnx in RUN]")
 def export(run: Path, net: str | None, output: Path | None) -> None:
     """Write the network with its preprocessing as one ONNX file: raw samples in, probabilities out."""
-    click.echo(f"written to {export_onnx(_loaded(run, net), output or run / 'model.onnx')}")
+    output = output or run / "model.onnx"
+    refuse_over(output)
+    click.echo(f"written to {export_onnx(_loaded(run, net), output)}")

@@ -155,14 +155,16 @@ class _Written(click.Path):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(str(super().convert(value, param, ctx)))  # type: ignore[arg-type]
         if path.suffix.lower() not in self.endings:
-            self.fail(
-                f"{self.what} ends in {', '.join(self.endings[:-1])} or {self.endings[-1]}, got {path}.", param, ctx
-            )
+            *others, last = self.endings
+            known = f"{', '.join(others)} or {last}" if others else last
+            self.fail(f"{self.what} ends in {known}, got {path}.", param, ctx)
         return path
 
 
 PICTURE = _Written("a picture", ".png", ".pdf", ".svg", ".jpg")
 FEATURES = _Written("a file of features", ".npz", ".csv")
+ONNX = _Written("an ONNX file", ".onnx")
+PAGE = _Written("the page", ".html", ".htm")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 

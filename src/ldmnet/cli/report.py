@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ldmnet.cli.options import examples
+from ldmnet.cli.answers import refuse_over
+from ldmnet.cli.options import PAGE, examples
 
 
 @click.command(
@@ -18,9 +19,7 @@ from ldmnet.cli.options import examples
     )
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUNS...")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True, help="The page."
-)
+@click.option("-o", "--output", type=PAGE, default="report.html", show_default=True, help="The page.")
 def report(runs: tuple[Path, ...], output: Path) -> None:
     """Write one HTML page about RUNS: run folders, or files of records (*.jsonl).
 
@@ -30,4 +29,5 @@ def report(runs: tuple[Path, ...], output: Path) -> None:
     """
     from ldmnet.report import write_report
 
+    refuse_over(output, *(path for path in runs if path.is_file()))
     click.echo(str(write_report(runs, output)))

@@ -48,6 +48,7 @@ RECORD, WEIGHTS, CHECKPOINT, HISTORY, UPDATES = (
     "run.json", "model.safetensors", "checkpoint.pt", "history.jsonl", "updates.jsonl",
 )  # fmt: skip
 BESIDE = (HISTORY, UPDATES, SNAPSHOTS)  # what a report shows beside the record
+RUN_FILES = (RECORD, WEIGHTS, CHECKPOINT, *BESIDE)
 
 
 @dataclass(frozen=True, eq=False)
