@@ -1,5 +1,6 @@
 """Someone's own files in the forms that they come in: endings, orders of axes, kinds of labels, more columns."""
 
+import json
 import os
 import re
 import sys
@@ -221,3 +222,14 @@ def test_a_value_that_leaves_float32_is_refused():
 def test_statistics_that_cannot_be_are_refused(wrong):
     with pytest.raises(ValueError, match="is not a finite number, or not above zero"):
         Standardize.from_json({"mean": [1.0], "deviation": [1.0], **wrong})
+
+
+@pytest.mark.parametrize("column", [[7.0] * 60, [1e17 + 48] * 60, [7.77e22] * 60, [1e17 + 16 * i for i in range(60)]])
+def test_a_column_that_never_changed_in_training_is_left_out_whatever_it_is_later(column):
+    x = torch.randn(60, 2, dtype=torch.float64)
+    odd = torch.cat([x, torch.tensor(column, dtype=torch.float64)[:, None]], 1)
+    fitted, plain = Standardize.fit(odd), Standardize.fit(x)
+    assert torch.equal(fitted(odd)[:, :2], plain(x))
+    odd[:, 2] = torch.randn(60, dtype=torch.float64).exp() * 1e20
+    again = Standardize.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert float(again(odd)[:, 2].abs().max()) == 0

@@ -10,10 +10,15 @@ from torch import Tensor
 
 from ldmnet.errors import DataError
 
+LEFT_OUT = torch.finfo(torch.float64).max  # the deviation by which every value becomes 0
+
 
 @dataclass(frozen=True, eq=False)
 class Standardize:
     """Mean 0 and deviation 1 by the training set's statistics: each column of a table, all pixels of images as one.
+
+    A column that is the same for all training samples, but for rounding, says nothing and is left out: it is 0 for
+    every sample, one with another value too.
 
     Attributes:
         mean: of the shape of a sample.
@@ -35,7 +40,7 @@ class Standardize:
         deviation = (spread.mean(0) if x.ndim == 2 else spread.mean()).sqrt()
         scale = mean.abs() if x.ndim == 2 else mean.abs().max()
         same = deviation <= 1e-12 * scale
-        return cls(mean * unit, torch.where(same, torch.ones_like(deviation), deviation * unit))
+        return cls(mean * unit, torch.where(same, LEFT_OUT, deviation * unit))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Inputs for the network, float32.
