@@ -21,7 +21,7 @@ def test_the_paired_test_is_that_of_scipy_and_wider_for_overlapping_splits():
 
 
 def compared(method, seed, accuracy):
-    known = {"n_train": 70, "n_test": 30, "hash": "", "settings": {}}
+    known = {"n_train": 70, "n_test": 30, "hash": "", "settings": {}, "seconds": {"train": 3.0 * seed, "test": 0.25}}
     return Record(table="comparison", method=method, seed=seed, accuracy=accuracy, **known)
 
 
@@ -34,10 +34,11 @@ def test_the_table_of_a_comparison():
     rows = compared_rows(records)
     assert [(row.mean, row.std, row.gain) for row in rows] == [(90.5, 0.7071, 3.5), (94.0, 1.4142, None)]
     assert format_comparison(rows).splitlines()[2:] == [
-        f"| weight decay | 90.50 ± 0.71 | 2 | +3.50 | {rows[0].p:.3f} |",
-        "| ldmnet | **94.00 ± 1.41** | 2 |  |  |",
+        f"| weight decay | 90.50 ± 0.71 | 2 | +3.50 | {rows[0].p:.3f} | 1.8 |",
+        "| ldmnet | **94.00 ± 1.41** | 2 |  |  | 1.8 |",
     ]
-    assert format_comparison(rows, "csv").splitlines()[0] == 'method,"accuracy, %",splits,LDMNet is better by,p'
+    head = 'method,"accuracy, %",splits,LDMNet is better by,p,seconds per split'
+    assert format_comparison(rows, "csv").splitlines()[0] == head
     assert json.loads(format_comparison(rows, "json"))[0]["gain"] == 3.5
 
 
@@ -56,5 +57,5 @@ def test_a_mean_over_the_splits_that_went_well_is_not_shown():
     assert dropout.gain == 2.3333
     assert dropout.p is not None
     lines = format_comparison([none, dropout, ldmnet], "csv").splitlines()
-    assert lines[1] == "none,diverged,3,,"
-    assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  |"
+    assert lines[1] == "none,diverged,3,,,3.2"
+    assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  | 3.2 |"

@@ -1,5 +1,8 @@
 """Rows that are no network, equal care, and the advice that ends a comparison."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +56,27 @@ def test_the_number_behind_the_colon_is_the_c_of_scikit_learn(name):
     model = linear_model.LogisticRegression(C=0.01, max_iter=1000) if name == "logistic" else svm.SVC(C=0.01)
     wanted = 100 * model.fit(x.numpy(), y.numpy()).score(x_test.numpy(), y_test.numpy())
     assert measure_classical(f"{name}:0.01", (x, y), (x_test, y_test), 0)["accuracy"] == pytest.approx(wanted, abs=1e-3)
+
+
+IMPORTED_BEFORE_THE_CLOCK = """
+import sys, time, torch
+from ldmnet.runs import classical
+row = classical.CLASSICAL[sys.argv[1]]
+clock, loaded = time.perf_counter, []
+time.perf_counter = lambda: (loaded.append(row.module in sys.modules), clock())[1]
+x, y = torch.eye(6), torch.arange(6) % 2
+before = row.module in sys.modules
+classical.measure_classical(sys.argv[1], (x, y), (x, y), 0)
+print(before, *loaded)
+"""
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm", "forest"])
+def test_the_time_of_a_fit_holds_no_import(name):
+    pytest.importorskip("sklearn")
+    command = [sys.executable, "-c", IMPORTED_BEFORE_THE_CLOCK, name]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False", "True", "True"]
 
 
 def test_laplace_learning_is_harmonic():
@@ -224,6 +248,11 @@ def test_advice_names_the_best_and_the_soonest_of_the_equal():
     assert said.endswith("LDMNet is one of several that do.")
 
 
+def test_of_two_with_the_same_mean_the_one_that_trains_sooner_is_best():
+    said = advice(rows(none=(60, 61, 60), ldmnet=(80, 81, 82), svm=(82, 81, 80)))
+    assert said.startswith("advice: svm is best here, 81.00 %; as good, within the noise of 3 splits: ldmnet.")
+
+
 def test_advice_says_when_not_to_use_it():
     said = advice(rows(none=(80, 81, 82, 80), ldmnet=(70, 71.1, 72, 70)))
     assert said.endswith("LDMNet is not the tool here: none is better by 9.98 points.")
@@ -232,6 +261,15 @@ def test_advice_says_when_not_to_use_it():
 def test_advice_says_when_it_is_ahead():
     said = advice(rows(none=(70, 71, 72, 70), ldmnet=(80, 81.1, 82, 80)))
     assert said == "advice: ldmnet is best here, 80.78 %, clearly ahead of all others."
+
+
+def test_the_same_gain_on_a_few_splits_is_no_proof_and_nobody_worse_than_the_rejected_is_as_good():
+    few = {"none": (60, 60), "ldmnet": (70, 70), "svm": (80, 80)}
+    assert "as good, within the noise of 2 splits: none, ldmnet." in advice(rows(**few))
+    many = {name: 3 * scores for name, scores in few.items()}  # six times in a row is more than luck
+    assert advice(rows(**many)).startswith("advice: svm is best here, 80.00 %, clearly ahead of all others.")
+    said = advice(rows(none=(40, 75, 70, 40), ldmnet=(70, 71, 70.5, 70), svm=(80, 81.2, 80.6, 80)))
+    assert "svm is best here, 80.45 %, clearly ahead of all others. LDMNet is not the tool here" in said
 
 
 def test_advice_leaves_aside_what_nobody_can_use():

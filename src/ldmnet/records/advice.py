@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -16,23 +17,24 @@ NOISE = 0.05  # p-values from here on tell nothing apart
 def advice(records: Sequence[Record]) -> str:
     """Say which of the compared methods to use on this data, and whether LDMNet is one of them.
 
-    Methods that the paired test cannot tell from the best one are as good; of these the one that trains soonest is
-    advised. Transductive ones, which need the test inputs, and methods that diverged or ended badly on any split are
-    left aside. Nothing is said of fewer than two methods or splits.
+    Methods that the paired test cannot tell from the best one are as good, unless their mean is below that of one that
+    it can; of these the one that trains soonest is advised. Transductive ones, which need the test inputs, and methods
+    that diverged or ended badly on any split are left aside. Nothing is said of fewer than two methods or splits.
     """
     rows = [row for row in compared_rows(records) if _counts(row)]
     if len(rows) < 2 or min(row.splits for row in rows) < 2:
         return ""
     by_method = {row.method: {r.seed: r for r in records if r.method == row.method} for row in rows}
-    best = max(rows, key=lambda row: row.mean or 0.0)
+    best = max(rows, key=lambda row: (row.mean or 0.0, -row.seconds))
     rows = [row for row in rows if row is best or paired(by_method[best.method], by_method[row.method])]
-    behind = {row.method: _behind(by_method[best.method], by_method[row.method]) for row in rows if row is not best}
-    as_good = [best.method, *(method for method, gain in behind.items() if gain is None)]
-    cost = {m: statistics.fmean(sum(r.seconds.values()) for r in by_method[m].values()) for m in as_good}
+    gains = {row.method: paired(by_method[best.method], by_method[row.method]) for row in rows if row is not best}
+    behind = {method: statistics.fmean(gain) for method, gain in gains.items()}
+    worse = [behind[m] for m in behind if _certain(gains[m], next(iter(by_method[m].values())))]
+    as_good = [best.method, *(m for m in behind if behind[m] < min(worse, default=math.inf))]
     said = f"advice: {words(best.method)} is best here, {best.mean:.2f} %"
     if len(as_good) > 1:
         others = ", ".join(words(method) for method in as_good[1:])
-        soonest = words(min(cost, key=lambda method: cost[method]))
+        soonest = words(min((row for row in rows if row.method in as_good), key=lambda row: row.seconds).method)
         said += f"; as good, within the noise of {best.splits} splits: {others}. {soonest} trains soonest of these."
     else:
         said += ", clearly ahead of all others."
@@ -47,10 +49,9 @@ def _counts(row: ComparedRow) -> bool:
     return row.mean is not None and not row.ended_badly and not sees_test(row.method)
 
 
-def _behind(best: dict[int, Record], other: dict[int, Record]) -> float | None:
-    """By how many points a method is behind the best one; None where the splits cannot tell."""
-    gains = paired(best, other)
-    mean, some = statistics.fmean(gains), next(iter(best.values()))
+def _certain(gains: Sequence[float], some: Record) -> bool:
+    """Whether gains over the splits are more than noise; the same gain on every split counts as so many signs."""
     p = paired_p(gains, some.n_test / max(some.n_train, 1))
-    alike_everywhere = p is None and len(gains) > 1 and mean > ALIKE  # the same gain on every split
-    return mean if alike_everywhere or (p is not None and p < NOISE) else None
+    if p is None:
+        p = 2.0 ** (1 - len(gains)) if statistics.fmean(gains) > ALIKE else 1.0
+    return p < NOISE

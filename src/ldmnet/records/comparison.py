@@ -33,6 +33,7 @@ class ComparedRow:
             the two diverged.
         p: two-sided p-value of that difference, None where there is nothing to test.
         ended_badly: on how many splits, see `ldmnet.errors.BadEndWarning`.
+        seconds: of training and testing on one split, the mean; runs side by side slow each other down.
     """
 
     method: str
@@ -42,13 +43,14 @@ class ComparedRow:
     gain: float | None
     p: float | None
     ended_badly: int = 0
+    seconds: float = 0.0
 
     @property
     def words(self) -> list[str]:
-        """Accuracy, number of splits, LDMNet's gain and its p-value, for people."""
+        """Accuracy, number of splits, LDMNet's gain, its p-value and the seconds, for people."""
         gain = "" if self.gain is None else f"{round(self.gain, 2) + 0.0:+.2f}"  # no -0.00
         p = "" if self.p is None else "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
-        return [score_words(self.mean, self.std), str(self.splits), gain, p]
+        return [score_words(self.mean, self.std), str(self.splits), gain, p, f"{self.seconds:.1f}"]
 
 
 def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
@@ -72,6 +74,7 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
                 gain=mean_and_spread(gains)[0],
                 p=paired_p(gains, some.n_test / max(1, some.n_train)) if gains else None,
                 ended_badly=sum(bool(record.ended_badly) for record in found.values()) if mean is not None else 0,
+                seconds=statistics.fmean(sum(record.seconds.values()) for record in found.values()),
             )
         )
     return rows
@@ -109,7 +112,7 @@ def format_comparison(rows: Sequence[ComparedRow], style: str = "md") -> str:
     """Rows as Markdown, CSV or JSON."""
     if style == "json":
         return json.dumps([asdict(row) for row in rows], indent=1)
-    lines = [["method", "accuracy, %", "splits", "LDMNet is better by", "p"]]
+    lines = [["method", "accuracy, %", "splits", "LDMNet is better by", "p", "seconds per split"]]
     best = max((row.mean for row in rows if row.mean is not None), default=None)
     badly = [f"{row.method} on {row.ended_badly} of {row.splits} splits" for row in rows if row.ended_badly]
     if style == "csv":

@@ -70,7 +70,8 @@ def draw_ranks(ranks: Mapping[str, float], n: int, path: Path) -> None:
         axis.plot(
             ranks[name], place, "o", color=METHOD_COLORS["ldmnet" if "ldmnet" in name else "none"].light, markersize=4
         )
-        axis.text(ranks[name] + 0.15, place, name.replace("_", " "), va="center", fontsize=7)
+        beside = {"xytext": (5, 0), "textcoords": "offset points"}
+        axis.annotate(name.replace("_", " "), (ranks[name], place), va="center", fontsize=7, **beside)
     for i, group in enumerate(bars):
         axis.plot(
             [ranks[group[0]], ranks[group[-1]]], [len(names) + 0.6 * i] * 2, color=OTHER_COLORS[0].light, linewidth=2

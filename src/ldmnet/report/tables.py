@@ -116,9 +116,9 @@ def _paper_row(row: TableRow, printed: bool) -> list[str]:
 def _comparison(runs: list[Run], title: str) -> Table:
     rows, cells = compared_rows([run.record for run in runs]), []
     for row in rows:
-        accuracy, splits, gain, p = row.words
+        accuracy, splits, gain, p, seconds = row.words
         name = title_of(row.method) + (" *" if row.ended_badly else "")
-        cells.append([name, accuracy, gain.replace("-", MINUS), p, splits])
+        cells.append([name, accuracy, gain.replace("-", MINUS), p, splits, seconds])
     words = (
         "Accuracy: the share of the part held out that a method gets right, mean ± standard deviation over the splits. "
         "p: how often chance alone would make a difference from LDMNet at least as large (a paired test over the "
@@ -126,7 +126,7 @@ def _comparison(runs: list[Run], title: str) -> Table:
     )
     if any(row.ended_badly for row in rows):
         words += " Rows with * ended badly on one split or more: training itself failed there."
-    head = ["method", "accuracy", "LDMNet is better by", "p", "splits"]
+    head = ["method", "accuracy", "LDMNet is better by", "p", "splits", "seconds per split"]
     return Table(f"{title}, %", head, [Body("", cells, _best([row.mean for row in rows]))], words)
 
 
