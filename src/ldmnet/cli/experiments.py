@@ -102,6 +102,7 @@ def _print_accuracies(records: list[Any], console: Console) -> None:
         "ldmnet reproduce cifar10 --per-class 50 --methods dropout,control,ldmnet --seeds 3",
         "ldmnet reproduce digits5k --data-dir ~/data",
         "ldmnet reproduce vgg16 --seeds 1",
+        "ldmnet reproduce vgg16 --images 50000        all of CIFAR-10, not its first 10,000 images",
         "ldmnet reproduce yaleb --data-dir ~/data      faces: tune on validation people, then ten splits",
         "ldmnet reproduce yaleb --images 2             from two images of each person in each light",
         "ldmnet reproduce casia --data-dir ~/CASIA --fold all --features vgg.npz",
@@ -130,8 +131,10 @@ def reproduce(
 
     Faces are matched across two modalities: yaleb has light from the front and from the side, cufs photos and sketches,
     casia near infrared and visible light, by its own protocol. People who are tested have not been trained on.
+
+    The network of vgg16 trains on the first 10,000 images of CIFAR-10; --images is there how many of all.
     """
-    known = [*(["per_class", "precision"] if table in SIZED else []), "snapshots"]
+    known = [*(["per_class", "precision"] if table in SIZED else ["images"]), "snapshots"]
     if table in MATCHED:
         known = ["images", "precision", "epochs", "tune", "output", *(["fold", "features"] if table == "casia" else [])]
     source = click.get_current_context().get_parameter_source
@@ -141,7 +144,10 @@ def reproduce(
     where = Places(jobs, data_dir, runs_dir, results)
     if table not in MATCHED:
         sizes, kept = given["per_class"] or ("50",), Kept(snapshots=given["snapshots"])
-        _reproduce_table(table, sizes, methods, seeds or BY_SEED, given["precision"], kept, where)
+        if table == "vgg16":
+            _reproduce_vgg(given["images"] or vgg.IMAGES, methods, seeds or BY_SEED, kept, where)
+        else:
+            _reproduce_table(table, sizes, methods, seeds or BY_SEED, given["precision"], kept, where)
         return
     what = replace(_matching(table, seeds, where, **given), precision=given["precision"] or "float32")
     casia, tune = table == "casia", given["tune"]
@@ -150,6 +156,18 @@ def reproduce(
     printed = faces.printed if what.features is not None else None
     records = match_rows(what, methods, given["epochs"], not casia if tune is None else tune, printed)
     show_matched(records, given["output"], Console())
+
+
+def _reproduce_vgg(images: int, methods: tuple[str, ...] | None, seeds: int, kept: Kept, where: Places) -> None:
+    from ldmnet.runs import sweep_runs, unfinished
+
+    rows = [row for row in methods or vgg.ROWS if row != vgg.ROWS[0]]  # the base is trained for any of them
+    bases, runs = vgg.base_runs(range(seeds), images), vgg.fine_tuning_runs(rows, range(seeds), images)
+    table = vgg.table_of(images)
+    left = unfinished(runs, table, where, kept)  # they start from the bases' weights
+    kept_bases = replace(kept, weights=True) if left else kept
+    records = sweep_runs(bases, table, replace(where, jobs=where.jobs or 1), kept=kept_bases)
+    _print_table([*records, *sweep_runs(runs, table, where, kept=kept)], table)
 
 
 def _reproduce_table(
@@ -161,31 +179,26 @@ def _reproduce_table(
     kept: Kept,
     where: Places,
 ) -> None:
-    from ldmnet.records import format_table, table_rows
     from ldmnet.runs import sweep_runs, unfinished
 
-    records = []
-    if table == "vgg16":
-        rows = [row for row in methods or vgg.ROWS if row != vgg.ROWS[0]]  # the base is trained for any of them
-        bases, runs = vgg.base_runs(range(seeds)), vgg.fine_tuning_runs(rows, range(seeds))
-        left = unfinished(runs, table, where, kept)  # they start from the bases' weights
-        records = sweep_runs(
-            bases, table, replace(where, jobs=where.jobs or 1), kept=replace(kept, weights=True) if left else kept
+    try:
+        sizes = [int(part) for part in per_class]
+    except ValueError as error:
+        raise click.BadParameter(f"--per-class takes whole numbers, got {','.join(per_class)}.") from error
+    runs = presets.classification_runs(table, sizes, methods or rows_of(table), range(seeds), precision=precision)
+    half = any(run.settings.train.precision == "bfloat16" for run in runs)
+    if half and slow_bfloat16() and unfinished(runs, table, where):
+        click.echo(
+            "note: this processor has no bfloat16 products, which makes these runs several times slower than "
+            "--precision float32 would. Runs of both do not share a table's cell.",
+            err=True,
         )
-    else:
-        try:
-            sizes = [int(part) for part in per_class]
-        except ValueError as error:
-            raise click.BadParameter(f"--per-class takes whole numbers, got {','.join(per_class)}.") from error
-        runs = presets.classification_runs(table, sizes, methods or rows_of(table), range(seeds), precision=precision)
-        half = any(run.settings.train.precision == "bfloat16" for run in runs)
-        if half and slow_bfloat16() and unfinished(runs, table, where):
-            click.echo(
-                "note: this processor has no bfloat16 products, which makes these runs several times slower than "
-                "--precision float32 would. Runs of both do not share a table's cell.",
-                err=True,
-            )
-    records += sweep_runs(runs, table, where, kept=kept)
+    _print_table(sweep_runs(runs, table, where, kept=kept), table)
+
+
+def _print_table(records: list[Any], table: str) -> None:
+    from ldmnet.records import format_table, table_rows
+
     click.echo(format_table(table_rows(records, table), "md"))
 
 

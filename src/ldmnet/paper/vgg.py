@@ -2,7 +2,7 @@
 
 The paper does not say how it was fine-tuned. Here every row starts from the same weights, at the same learning rate,
 with weight decay and DropOut still on, so that the regulariser is all that differs; the control goes on with the graph
-off. The network trains on the first 10,000 images (one file of the data set), not on 50,000.
+off. The network trains on the first 10,000 images (one file of the data set) unless more are asked for.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ METHODS = {
 PRINTED = {"base": specs.VGG16_BASE, "ldmnet": specs.VGG16_LDMNET}
 
 
-def base_runs(seeds: Sequence[int]) -> list[Run[RunSettings]]:
+def table_of(images: int) -> str:
+    """The name of the table, and of the file of its records, for a number of training images."""
+    return "vgg16" if images == IMAGES else f"vgg16-{images}"
+
+
+def base_runs(seeds: Sequence[int], images: int = IMAGES) -> list[Run[RunSettings]]:
     """The networks that are fine-tuned; their weights are to be kept."""
-    return [Run("vgg16", "base", _base(seed), "default", PRINTED["base"]) for seed in seeds]
+    return [Run(table_of(images), "base", _base(seed, images), "default", PRINTED["base"]) for seed in seeds]
 
 
-def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run[RunSettings]]:
+def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int], images: int = IMAGES) -> list[Run[RunSettings]]:
     """Each row's runs, from the weights of the base with that seed."""
     unknown = [row for row in rows if row not in METHODS]
     if unknown:
@@ -43,9 +48,9 @@ def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run[RunS
     train = TrainSettings(epochs=FINE_EPOCHS, lr=FINE_LR, lr_drop_after=1.0, precision="bfloat16", checkpoint_every=1)
     return [
         Run(
-            "vgg16",
+            table_of(images),
             row,
-            replace(_base(seed), method=METHODS[row], train=train, start=_base(seed)),
+            replace(_base(seed, images), method=METHODS[row], train=train, start=_base(seed, images)),
             "default",
             PRINTED.get(row),
         )
@@ -54,7 +59,7 @@ def fine_tuning_runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run[RunS
     ]
 
 
-def _base(seed: int) -> RunSettings:
+def _base(seed: int, images: int) -> RunSettings:
     return RunSettings(
         "cifar10",
         None,
@@ -66,5 +71,5 @@ def _base(seed: int) -> RunSettings:
         train=TrainSettings(
             epochs=BASE_EPOCHS, lr=BASE_LR, lr_drop_after=0.75, precision="bfloat16", checkpoint_every=1
         ),
-        first=IMAGES,
+        first=images,
     )

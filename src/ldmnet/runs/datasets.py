@@ -88,6 +88,11 @@ class RunSettings:
     def load(self, data_dir: str | Path | None = None) -> TrainingData:
         """Load, draw the subset and preprocess with statistics of the training images only."""
         split = load(self.data, data_dir)
+        if self.first is not None and len(split.x_train) < self.first:
+            raise DataError(
+                f"{self.first:,} training images of {self.data} were asked for, and {len(split.x_train):,} are there"
+                f"{f': {split.note}' if split.note else ''}. Add the missing files, or ask for fewer images."
+            )
         split = replace(split, x_train=split.x_train[: self.first], y_train=split.y_train[: self.first])
         if len(split.x_test):
             train, held = subset_and_validation(split.y_train, self.per_class, self.seed)
