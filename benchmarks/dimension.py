@@ -474,12 +474,15 @@ def figure(records: list[Record], path: Path) -> None:
     columns = list(dict.fromkeys((r["data"], r["per_class"]) for r in whole))
     if not columns:
         sys.exit("there is no run to draw yet: see claim.")
-    methods = [row for row in ROWS if any(r["method"] == row for r in whole)]
+    known = dict.fromkeys(row for name in ROWS for row in (name, name.removesuffix("_tuned")))  # printed ones, too
+    methods = [row for row in known if any(r["method"] == row for r in whole)]
     drawn, axes = pyplot.subplots(3, len(columns), figsize=(3.6 * len(columns), 9), squeeze=False, layout="constrained")
     middles = [math.sqrt(a * b) for a, b in itertools.pairwise(RADII)]
     for column, method in itertools.product(columns, methods):
         by_scale, inside, shares = axes[:, columns.index(column)]
         lines = [r for r in whole if (r["data"], r["per_class"], r["method"], r["seed"]) == (*column, method, 0)]
+        if not lines:
+            continue
         lines.sort(key=lambda r: r["epoch"])
         name = method.removesuffix("_tuned")
         shade = METHOD_COLORS[name].light
@@ -494,14 +497,18 @@ def figure(records: list[Record], path: Path) -> None:
             shares.plot([r["epoch"] for r in lines], [r[part]["within_share"][0] for r in lines], style, **look)
             look.pop("label", None)
         by_scale.set(title=f"{TITLES[column[0]]}, {column[1]} per class", xscale="log", ylim=(-0.3, 10), xlim=(0.05, 3))
-        by_scale.set(xlabel="distance / size of the whole cloud", ylabel="dimension of all features at that scale")
-        inside.set(xlabel="distance to the neighbours / size of the cloud", xscale="log", xlim=(0.05, 3), ylim=(0, 26))
+        by_scale.set(xlabel="distance / cloud's size", ylabel="dimension of all features at that scale")
+        inside.set(xlabel="distance to the neighbours / cloud's size", xscale="log", xlim=(0.05, 3), ylim=(0, 26))
         inside.set(ylabel="dimension within classes (mle)")
         shares.set(xlabel="epoch", xscale="symlog", yscale="log", ylabel="share of variance within classes")
         shares.set(ylim=(0.008, 1.2), xlim=(0, None))
-    handles, labels = max((axis.get_legend_handles_labels() for axis in axes[0]), key=lambda found: len(found[1]))
+    handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     drawn.legend(
-        handles, labels, loc="outside upper center", ncols=len(labels), title="Training images; dashed: test images"
+        handles.values(),
+        handles.keys(),
+        loc="outside upper center",
+        ncols=len(handles),
+        title="Training images; dashed: test images",
     )
     drawn.savefig(path, dpi=110)
 

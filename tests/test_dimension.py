@@ -1,4 +1,5 @@
 import math
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -325,3 +326,25 @@ def test_the_tables_of_the_page_are_those_of_the_records():
     command = [sys.executable, "benchmarks/dimension.py", "tables", "--check"]
     ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("n", [8, 11, 15, 30])
+def test_the_error_of_a_small_group_is_that_of_repeated_draws_or_up_to_twice_it(method, n):
+    draws = [estimate(torch.randn(n, 2, generator=torch.Generator().manual_seed(i)), method) for i in range(40)]
+    told, true = statistics.fmean(draw.error for draw in draws), statistics.stdev(draw.value for draw in draws)
+    least = 0.55 if method == "two_nn" else 0.9  # its neighbourhoods are three points: no jackknife above nine
+    assert least * true < told < 2.5 * true
+
+
+def test_half_precision_odd_scales_and_odd_numbers(says):
+    cloud = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+    whole = estimate(cloud.half().float()).value
+    assert estimate(cloud.half()).value == estimate(cloud.half().numpy()).value == whole
+    for scale in (1e-100, 1e-81, 1e80):
+        found, plain = spread(cloud.double() * scale), spread(cloud)
+        assert found.participation.value == pytest.approx(plain.participation.value, rel=1e-6)
+    with says(InputError):
+        estimate(torch.zeros(10, 0))
+    with says(InputError):
+        estimate(cloud, n_neighbors=3.5)

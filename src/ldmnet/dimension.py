@@ -24,7 +24,7 @@ from torch import Tensor
 from ldmnet.errors import InputError
 from ldmnet.graph.groups import Groups, checked_groups
 from ldmnet.graph.neighbors import knn
-from ldmnet.graph.points import checked_points
+from ldmnet.graph.points import at_least_single, checked_points
 from ldmnet.seeds import generator
 
 DimensionMethod = Literal["theorem1", "two_nn", "mle"]
@@ -36,6 +36,7 @@ DISCARDED = 0.1  # TwoNN: the share of the largest ratios that is left out, as i
 FEWEST = 5  # distinct points of a group
 EXPLAINED = 0.95  # of the variance, by the principal components that are counted
 FOLDS = 10  # of the jackknife
+SMALL = 3  # neighbourhoods: in a group of no more points than so many hold, they overlap too much to tell an error
 MOST = 1e6  # dimensions: beyond, distances differ by rounding alone
 
 
@@ -46,7 +47,7 @@ class Estimate:
     Attributes:
         value: the estimate; with groups, their mean, weighted by their points.
         error: one standard error, from this one sample; it does not hold the bias.
-        n_points: how many different points it rests on.
+        n_points: how many points it rests on; those of a dimension are different ones.
         by_group: the same for every group, by its label; empty where there are no groups.
     """
 
@@ -78,8 +79,8 @@ def estimate(
     """
     if method not in get_args(DimensionMethod):
         raise InputError(f"method must be {', '.join(map(repr, get_args(DimensionMethod)))}, got {method!r}.")
-    if n_neighbors < 3:
-        raise InputError(f"n_neighbors must be at least 3, got {n_neighbors}.")
+    if not isinstance(n_neighbors, int) or n_neighbors < 3:
+        raise InputError(f"n_neighbors must be a whole number of at least 3, got {n_neighbors!r}.")
     cloud, parts, names = _sorted(points, groups)
     k = 2 if method == "two_nn" else n_neighbors
     clouds = zip(torch.split(cloud, parts.sizes), names, strict=True)
@@ -106,10 +107,24 @@ def _of_cloud(points: Tensor, method: Callable[[Tensor], Influence], k: int, nam
     if not 0 < value < MOST:
         where = "" if name is None else f" in group {name!r}"
         raise InputError(f"the {k} nearest neighbours of every point{where} are equally far: no dimension fits that.")
+    if len(points) <= SMALL * (k + 1):
+        return Estimate(value, _jackknife(points, method, k), len(points))
     # Points near each other share neighbours, and their deviations go together. Each point gets the deviations of all
     # whose neighbourhood it is in: the sum of squares, over k + 1, weighs a pair by the part that they share.
     reached = influence.clone().index_add_(0, nearest.index.flatten(), influence.repeat_interleave(k))
     return Estimate(value, float((reached.square().sum() / (k + 1)).sqrt()), len(points))
+
+
+def _jackknife(points: Tensor, method: Callable[[Tensor], Influence], k: int) -> float:
+    """The error that leaving out every point once tells; up to twice too much, see docs/dimension.md."""
+    n = len(points)
+    every = knn(points, n - 1)  # all others, sorted
+    repeats = []
+    for left_out in range(n):
+        rows = torch.arange(n, device=points.device) != left_out
+        near = every.distance[rows][every.index[rows] != left_out].view(n - 1, n - 2)
+        repeats.append(method(near[:, :k])[0])
+    return float(np.sqrt((n - 1) * np.var([value for value in repeats if 0 < value < MOST])))
 
 
 # ---- the three methods, from (n, k) distances to the neighbours, ascending
@@ -247,6 +262,7 @@ def spread(points: Any, groups: Any = None, *, seed: int = 0) -> Spread:
     cloud, parts, names = _sorted(points, groups)
     if bool((cloud == cloud[0]).all()):
         raise InputError(f"the {len(cloud)} points are all the same: there is no variance.")
+    cloud = cloud / cloud.abs().max()  # squares of the numbers themselves may be zero or infinite
     order = [torch.randperm(size, generator=generator(seed, f"jackknife {i}")) for i, size in enumerate(parts.sizes)]
     fold = torch.cat(order).to(cloud.device) % FOLDS
     repeats = []
@@ -283,7 +299,10 @@ def _variances(points: Tensor, sizes: Sequence[int]) -> Tensor:
 
 def _sorted(points: Any, groups: Any) -> tuple[Tensor, Groups, list[Hashable]]:
     """The points in double precision sorted by group, the groups, and their labels as they were given."""
-    cloud = checked_points(points, "points").double()
+    values = points if isinstance(points, Tensor) else torch.as_tensor(points)
+    cloud = checked_points(at_least_single(values), "points").double()
+    if not cloud.shape[1]:
+        raise InputError(f"points must have shape (n, d) with d at least 1, got {tuple(cloud.shape)}.")
     parts = Groups(checked_groups(groups, len(cloud), cloud.device))
     if not parts.sizes:
         raise InputError("every point of groups is labelled -1: there is nothing to estimate.")
