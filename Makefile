@@ -21,7 +21,7 @@ demo: $(VENV)/.demo
 	$(BIN)/ldmnet demo
 
 test: lint browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # what to run before a commit: about a minute. The tests marked slow (site, browser, wheel, mutants, long training) are left out
 check: lint
