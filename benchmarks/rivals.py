@@ -8,6 +8,7 @@
                                                          # SVHN and CIFAR-10, 50 per class, the paper's network
     python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-1
     python benchmarks/rivals.py series                   # time series, the data set's own training and test part
+    python benchmarks/rivals.py spectra                  # near infrared spectra, 10 to 30 per class
     python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
     python benchmarks/rivals.py text                     # features of all-MiniLM-L6-v2, 20 per class
 
@@ -36,7 +37,7 @@ from ldmnet.records.tables import records_in
 from ldmnet.runs import Places, Run, RunSettings, UserSettings, sweep_runs
 from ldmnet.runs.care import Trial
 from ldmnet.runs.classical import CLASSICAL
-from ldmnet.runs.run import Measured, Watch
+from ldmnet.runs.run import RECORD, Measured, Watch, read_run
 from ldmnet.runs.samples import Split
 from ldmnet.runs.tuned import TunedTask, at
 from ldmnet.training.methods import METHODS, Method
@@ -47,6 +48,7 @@ TABLES = (
     *("vowel", "vehicle", "phoneme", "spambase", "wdbc"),
 )
 SERIES = ("mnist1d", "ACSF1", "OSULeaf", "ArrowHead", "ItalyPowerDemand", "JapaneseVowels")
+SPECTRA = ("mayonnaise", "meat", "coffee")
 FROZEN = ("cifar10", "mnist", "svhn")
 TEXTS = ("spam", "grain", "corn")
 NETWORKS = (*METHODS, *RIVALS, *(f"ldmnet+{name}" for name in RIVALS))
@@ -63,6 +65,7 @@ WRN = (
     "ldmnet+sam",
 )
 WHOLE = ("none", "dropout", "control", "ldmnet", "centre", "t_vmf", "contrastive", "logistic", "svm", "forest")
+REGIMES = ("mnist", "tables", "wrn", "images", "series", "spectra", "frozen", "text", "whole")
 FOLDS, SEEDS, FEW = 10, 5, 3
 SPLITS = {"tables": FOLDS, "wrn": FEW, "images": FEW, "whole": FEW}  # SEEDS of the others
 
@@ -160,7 +163,7 @@ def folds(
 ) -> Iterator[tuple[str, Run[Any]]]:
     """A fold's runs, so that a sweep that is cut has a bit of everything."""
     few, some = options.per_class or 20, options.per_class or 50
-    sizes = {"tables": few, "text": few, "series": None, "frozen": some, "wrn": None, "whole": None}
+    sizes = {"tables": few, "text": few, "series": None, "spectra": None, "frozen": some, "wrn": None, "whole": None}
     kind = "tables" if regime == "whole" else regime
     listed = {"wrn": WRN, "whole": WHOLE}.get(regime, ALL)
     for name in names:
@@ -216,6 +219,21 @@ def take_over(runs: Sequence[Run[Any]], path: Path) -> None:
             append(path, replace(found, **run.place()))
 
 
+def refuse_others(runs: Sequence[Run[Any]], results: Path, folders: Path) -> None:
+    """Stop where a run is done with other training numbers than this script has now: its name does not hold them."""
+    done = {record.hash: record for record in (read_records([results]) if results.exists() else [])}
+    for run in runs:
+        folder, wanted = folders / run.settings.hash(), run.settings.recorded().get("training")
+        kept = read_run(folder) if (folder / RECORD).exists() else None
+        for found, where in ((done.get(run.settings.hash()), results), (kept, folder)):
+            had = (found.settings.get("training") if found else None) or {}
+            other = [
+                f"{name} {had[name]}, now {new}" for name, new in (wanted or {}).items() if had.get(name, new) != new
+            ]
+            if other:
+                raise SystemExit(f"{where} has {run.row} with {'; '.join(other)}. Move it away to run it anew.")
+
+
 def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
     """One run on images; weight decay and DropOut with the numbers of the paper's MNIST table."""
     own = {"weight_decay": {"weight_decay_w": 0.1}, "dropout": {"dropout": 0.5}}.get(method, {})
@@ -227,8 +245,8 @@ def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:
 
 def planned(regime: str, split: int, options: argparse.Namespace) -> list[tuple[str, Run[Any]]]:
     """A regime's runs of one fold or seed in their order, each with the name of its file."""
-    known = {"tables": TABLES, "series": SERIES, "frozen": FROZEN, "mnist": ("mnist",), "images": ("svhn", "cifar10"),
-             "wrn": ("cifar10",), "text": TEXTS, "whole": TABLES}  # fmt: skip
+    known = {"tables": TABLES, "series": SERIES, "spectra": SPECTRA, "frozen": FROZEN, "mnist": ("mnist",),
+             "images": ("svhn", "cifar10"), "wrn": ("cifar10",), "text": TEXTS, "whole": TABLES}  # fmt: skip
     names = tuple(options.only or known[regime])
     if regime not in ("mnist", "images"):
         return list(folds(regime, names, split, options))
@@ -244,7 +262,7 @@ def words(text: str) -> tuple[str, ...]:
 def main() -> None:
     """Run what is not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("regime", choices=["mnist", "tables", "wrn", "images", "series", "frozen", "text", "whole"])
+    parser.add_argument("regime", choices=REGIMES)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0, help="of every method, on a quarter of the training part")
     parser.add_argument("--methods", type=words, default=())
@@ -267,6 +285,7 @@ def main() -> None:
             runs = [run for file, run in plan if file == name]
             if options.regime == "images":
                 take_over(runs, options.results / f"{name}.jsonl")
+            refuse_others(runs, options.results / f"{name}.jsonl", options.runs)
             sweep_runs(runs, name, places)
 
 

@@ -1,4 +1,4 @@
-"""The data of benchmarks/rivals.py as splits: tables, series in their own parts, frozen features, texts."""
+"""The data of benchmarks/rivals.py as splits: tables, series and spectra, frozen features, texts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import email
 import importlib.util
 import os
 import re
+import warnings
+import zlib
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from keel import table
+from scipy.signal import savgol_filter
 from torch import Tensor
 
 from ldmnet.data import load as load_images
@@ -25,6 +29,9 @@ from ldmnet.training.standardize import Standardize
 
 FOLDS = 10
 UNPACKED = Path("runs/rivals-data")  # where scripts/rivals_data.py puts what is not a package of Python
+R_PACKAGES = Path("usr/lib/R/site-library")  # of Debian, below the folder of a package
+FATTY = 20.0  # per cent of fat from which a piece of meat counts as fat
+MOST_SPECTRA = 30  # of a class, to train on
 WORDS = 200  # of a text that the encoder sees: it stops at 256 tokens
 MOST_TESTED = 2000  # frozen features: so many test images
 
@@ -32,7 +39,8 @@ MOST_TESTED = 2000  # frozen features: so many test images
 def load(data: str, split: int, per_class: int | None, data_dir: str | Path | None) -> Split:
     """One split of a data set such as "tables:vowel"."""
     regime, _, name = data.partition(":")
-    sources = {"tables": _table, "series": _series, "frozen": _frozen, "wrn": _benchmark, "text": _text}
+    sources = {"tables": _table, "series": _series, "spectra": _spectra, "frozen": _frozen, "wrn": _benchmark,
+               "text": _text}  # fmt: skip
     x, y, train, test = sources[regime](name, split, data_dir)
     if per_class is not None:
         train = train[_some(y[train], per_class, split)]
@@ -82,14 +90,70 @@ def _table(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Ten
     return x, y, (fold != split).nonzero().squeeze(1), (fold == split).nonzero().squeeze(1)
 
 
+def _spectra(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Near infrared spectra: half of what was measured of a class trains, at most 30 spectra, drawn by the split.
+
+    Every method sees their second derivatives, with which logistic regression, an SVM and a forest are better than with
+    the first or with the spectra themselves.
+    """
+    x, found, repeats = {"coffee": _coffee, "meat": _meat, "mayonnaise": _mayonnaise}[name]()
+    y, draw = torch.as_tensor(np.unique(found, return_inverse=True)[1]), generator(split, "subset")
+    trains = torch.zeros(len(y) // repeats, dtype=torch.bool)  # what was measured several times stays together
+    for c in range(int(y.max()) + 1):
+        members = (y[::repeats] == c).nonzero().squeeze(1)
+        order = torch.randperm(len(members), generator=draw)
+        trains[members[order[: min(len(members) // 2, MOST_SPECTRA // repeats)]]] = True
+    trains = trains.repeat_interleave(repeats)
+    x = torch.as_tensor(savgol_filter(np.asarray(x), 11, 2, deriv=2, axis=1))
+    return x, y, trains.nonzero().squeeze(1), (~trains).nonzero().squeeze(1)
+
+
+def _coffee() -> tuple[np.ndarray, np.ndarray, int]:
+    """Coffee of three countries."""
+    folder = _installed("chemotools", "spectra") / "datasets" / "data"
+    x = np.loadtxt(folder / "coffee_spectra.csv", delimiter=",", skiprows=1)
+    return x, np.array((folder / "coffee_labels.csv").read_text().split()[1:]), 1
+
+
+def _meat() -> tuple[np.ndarray, np.ndarray, int]:
+    """Meat with more and with less than a fifth of fat."""
+    folder = UNPACKED / "r-cran-caret" / R_PACKAGES / "caret" / "data"
+    found = read_r((folder / "tecator.RData").read_bytes())
+    return found["absorp"], np.asarray(found["endpoints"])[:, 1] > FATTY, 1
+
+
+def _mayonnaise() -> tuple[np.ndarray, np.ndarray, int]:
+    """Mayonnaise of six oils, each sample measured three times in a row."""
+    folder = UNPACKED / "r-cran-pls" / R_PACKAGES / "pls" / "data"
+    start, length = read_r((folder / "Rdata.rdx").read_bytes())["variables"]["mayonnaise"]
+    packed = (folder / "Rdata.rdb").read_bytes()[start : start + length]
+    found = read_r(zlib.decompress(packed[4:]))  # the first four bytes are its size
+    return found["NIR"], np.asarray(found["oil.type"]), 3
+
+
+def read_r(content: bytes) -> dict[str, Any]:
+    """What a file of R's holds, by name; frames stay dictionaries, since a column of theirs may be a matrix."""
+    from rdata.conversion import DEFAULT_CLASS_MAP, convert
+    from rdata.parser import parse_data
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes that it leaves as plain arrays
+        return convert(parse_data(content), constructor_dict={**DEFAULT_CLASS_MAP, "data.frame": lambda held, _: held})
+
+
+def _installed(package: str, what: str) -> Path:
+    """The folder of an installed package, without importing it."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit(f"the {what} come with the package {package}: python scripts/rivals_data.py")
+    return Path(found.submodule_search_locations[0])
+
+
 def _series(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The data set's own training and test part; the split's number seeds the network alone."""
     if name == "mnist1d":
         return _made_series()
-    found = importlib.util.find_spec("aeon")
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("the series come with the package aeon: python scripts/rivals_data.py")
-    folder = Path(found.submodule_search_locations[0]) / "datasets" / "data" / name
+    folder = _installed("aeon", "series") / "datasets" / "data" / name
     parts = [read_ts(folder / f"{name}_{part}.ts") for part in ("TRAIN", "TEST")]
     every = [series for values, _ in parts for series in values]  # (channels, length), ended with zeros to one length
     longest = max(series.shape[1] for series in every)

@@ -77,9 +77,8 @@ def printed(records: list[Record]) -> str:
     return markdown(lines)
 
 
-def refreshed(text: str) -> str:
+def refreshed(text: str, records: list[Record]) -> str:
     """The text with every marked table computed from the records."""
-    records = records_in(ROOT / "results")
 
     def table(match: re.Match[str]) -> str:
         opening, kind, name, closing = match.groups()
@@ -107,10 +106,10 @@ def refreshed(text: str) -> str:
 
 def main() -> int:
     """Rewrite, or with --check only compare; the number of files that differ."""
-    stale = []
+    stale, records = [], records_in(ROOT / "results")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text(encoding="utf-8")
-        if (new := refreshed(text)) != text:
+        if (new := refreshed(text, records)) != text:
             stale.append(path.relative_to(ROOT))
             if "--check" not in sys.argv:
                 path.write_text(new, encoding="utf-8")

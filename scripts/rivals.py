@@ -18,11 +18,12 @@ from ldmnet.records import Record, read_records
 from ldmnet.records.comparison import sees_test
 from ldmnet.records.ranks import average_ranks, critical_difference, draw_ranks, friedman_p
 from ldmnet.records.tables import markdown, words
+from ldmnet.runs.classical import CLASSICAL
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "rivals"
 REGIMES = {  # the page's tables, and what measures them
-    **{name: name for name in ("mnist", "tables", "images", "series", "frozen", "text", "whole")},
+    **{name: name for name in ("mnist", "tables", "images", "series", "spectra", "frozen", "text", "whole")},
     "tuned": "tables --trials 8",
     "residual": "wrn",
     "wrn": "wrn --trials 8",
@@ -38,6 +39,7 @@ REGIME_TITLES = {  # of the picture's columns
     "tables": "tables\n20 per class",
     "whole": "tables\nall samples",
     "series": "time series",
+    "spectra": "spectra\n10-30 per class",
     "frozen": "frozen features\n50 per class",
     "text": "texts, encoded\n20 per class",
 }
@@ -52,6 +54,8 @@ Scores = dict[str, dict[str, dict[int, Record]]]  # by data set, method, and fol
 
 def rivals_table(name: str) -> str:
     """One of the page's tables as Markdown; a sentence where nothing is measured yet."""
+    if name == "regimes":
+        return _regimes()
     scores, ranked = complete(by_data(name)), name in ("tables", "tuned", "whole", "series")
     if not scores or (ranked and len(scores) < FEWEST):
         return f"*Not yet measured: `python benchmarks/rivals.py {REGIMES[name]}`.*"
@@ -146,31 +150,61 @@ def _cells(scores: Scores) -> str:
     return f"{markdown(lines)}\n\nSeeds: {', '.join(f'{data} {n}' for data, n in seeds.items())}."
 
 
-def gains() -> dict[str, dict[str, tuple[float, int]]]:
-    """By regime and method: the mean gain over none in points, and of how many data sets."""
+def regimes(folder: Path = FOLDER) -> dict[str, Scores]:
+    """The complete scores of each kind of data that has any with none beside them, by its title."""
     columns: dict[str, Scores] = {
-        f"MNIST\n{size} per class": {data: found for data, found in by_data("mnist").items() if f" {size} " in data}
+        f"MNIST\n{size} per class": {
+            data: found for data, found in by_data("mnist", folder).items() if f" {size} " in data
+        }
         for size in (50, 100)
     }
-    columns |= {title: by_data(regime) for regime, title in REGIME_TITLES.items()}
-    found: dict[str, dict[str, tuple[float, int]]] = {}
-    for title, scores in columns.items():
-        table = means(complete(scores))
-        if table and all("none" in row for row in table.values()):
-            methods = next(iter(table.values()))
-            mean = {m: statistics.fmean(row[m] - row["none"] for row in table.values()) for m in methods}
-            found[title] = {method: (gain, len(table)) for method, gain in mean.items()}
-    return found
+    columns |= {title: by_data(regime, folder) for regime, title in REGIME_TITLES.items()}
+    kept = {title: complete(scores) for title, scores in columns.items()}
+    return {title: scores for title, scores in kept.items() if scores and all("none" in row for row in scores.values())}
+
+
+def gains(scores: Scores) -> dict[str, list[float]]:
+    """By method: the gains over none in points, one per data set; of one data set alone, one per seed."""
+    if len(scores) > 1:
+        table = means(scores)
+    else:
+        (found,) = scores.values()
+        runs = {seed: {method: found[method][seed].score or 0.0 for method in found} for seed in found["none"]}
+        table = {str(seed): row for seed, row in runs.items()}
+    return {m: [row[m] - row["none"] for row in table.values()] for m in next(iter(table.values()))}
+
+
+def _regimes(folder: Path = FOLDER) -> str:
+    """A line per kind of data: what LDMNet and its control gain, and the best of the others."""
+    head = ["data", "data sets x seeds", "ldmnet", "place", "control", "best other network", "best with ldmnet"]
+    lines = [[*head, "best without a network"]]
+    for title, scores in regimes(folder).items():
+        found = gains(scores)
+        mean = {m: statistics.fmean(values) for m, values in found.items() if not sees_test(m)}
+        place = 1 + sum(value > mean["ldmnet"] for value in mean.values())
+        kinds: dict[str, list[str]] = {"other": [], "with": [], "without": []}
+        for method in mean:
+            kind = "without" if method in CLASSICAL else "with" if "ldmnet+" in method else "other"
+            if method not in ("none", "control", "ldmnet"):
+                kinds[kind].append(method)
+        best = [max(names, key=lambda m: mean[m]) if names else "" for names in kinds.values()]
+        seeds = min(len(next(iter(runs.values()))) for runs in scores.values())
+        control = _gain(found["control"]) if "control" in found else ""
+        cells = [_gain(found["ldmnet"]), f"{place} of {len(mean)}", control]
+        cells += [f"{words(m)} {_gain(found[m])}" if m else "" for m in best]
+        lines.append([title.replace("\n", " "), f"{len(scores)} x {seeds}", *cells])
+    return markdown(lines)
 
 
 def draw_map(path: Path) -> None:
     """What each method gains over no regulariser, by regime: one picture for README."""
     from ldmnet.records.figures import pyplot
 
-    plt, columns = pyplot(), gains()
+    plt, scores = pyplot(), regimes()
+    columns = {title: {m: statistics.fmean(v) for m, v in gains(of).items()} for title, of in scores.items()}
     names = [name for name in MAPPED if any(name in column for column in columns.values())]
     figure, axis = plt.subplots(figsize=(1.6 + 1.05 * len(columns), 0.9 + 0.3 * len(names)))
-    values = [[columns[title].get(name, (math.nan, 0))[0] for title in columns] for name in names]
+    values = [[column.get(name, math.nan) for column in columns.values()] for name in names]
     axis.imshow(values, cmap="RdBu", vmin=-SHADED, vmax=SHADED, aspect="auto")
     for i, row in enumerate(values):
         for j, value in enumerate(row):
@@ -185,8 +219,7 @@ def draw_map(path: Path) -> None:
                     color="white" if dark else "black",
                     fontsize=8,
                 )
-    counts = [next(iter(column.values()))[1] for column in columns.values()]
-    titles = [f"{title}\n({n} data sets)" if n > 1 else title for title, n in zip(columns, counts, strict=True)]
+    titles = [f"{title}\n({len(of)} data sets)" if len(of) > 1 else title for title, of in scores.items()]
     axis.set_xticks(range(len(columns)), titles, fontsize=8)
     axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize=8)
     for label in axis.get_yticklabels():

@@ -57,6 +57,26 @@ PACKAGES = (
         "Apache-2.0; the mails are SpamAssassin's public corpus", "texts: spam", "npm",
     ),
     Package(
+        "chemotools", "0.5.0", "7daeada7c1de3c172223f7f0ded82a849246fc28d7732451c96ab8b3f41171a3",
+        "MIT", "spectra: coffee",
+    ),
+    Package(
+        "r-cran-pls", "2.8-1-1", "c6710ad9e12a859e6588bd7ef53fd38541840a3320fe9d5680d91e4117194245",
+        "GPL-2", "spectra: mayonnaise", "debian",
+    ),
+    Package(
+        "r-cran-caret", "6.0-93+dfsg-1", "8225d86fd41959ba6c4314b0b3df39ff2f93fb5cd0218500bf4dc4f4d684151a",
+        "GPL-2+; the spectra are Tecator's", "spectra: meat", "debian",
+    ),
+    Package(
+        "rdata", "1.1.0", "12efb7597725d6db6cc78d84eb522a9634008f8fce1c2733b7fd42b9013bc41f",
+        "MIT", "reads the files of the two packages of R",
+    ),
+    Package(
+        "xarray", "2026.9.0", "fe349fa871628b1a0a5217af3fe1283a2862d5485156e6eda354fffb81c3bb7c",
+        "Apache-2.0", "needed by rdata",
+    ),
+    Package(
         "weka", "3.6.14-3", "58ea5ec3b42ca9719be5756d1bd64ebed0e69d16d6fffa200b3cebf4ccccab16",
         "GPL-2+; the texts are Reuters-21578's", "texts: corn, grain", "debian",
     ),

@@ -58,6 +58,22 @@ def test_only_folds_that_every_method_has_are_counted(page, tmp_path):
     assert list(page.by_data("tuned", tmp_path)) == ["c"]
 
 
+def test_the_summary_names_the_best_of_each_kind(page, tmp_path):
+    rows = {"none": 70, "ldmnet": 75, "control": 71, "mixup": 74, "centre": 76, "ldmnet+centre": 74, "svm": 60}
+    for name, more in (("tables-a", 0), ("tables-b", 2)):
+        scored = [(m, seed, accuracy + more * (m == "ldmnet"), 1) for m, accuracy in rows.items() for seed in (0, 1)]
+        write(tmp_path, name, [*scored, ("laplace", 0, 99.0, 1), ("laplace", 1, 99.0, 1)])
+    write(
+        tmp_path, "text-c", [("none", 0, 50.0, 1), ("none", 1, 52.0, 1), ("ldmnet", 0, 51.0, 1), ("ldmnet", 1, 51.0, 1)]
+    )
+    _, _, *lines = page._regimes(tmp_path).splitlines()
+    of_tables = (
+        "+6.00 ± 1.00 | 1 of 7 | +1.00 ± 0.00 | centre +6.00 ± 0.00 | ldmnet+centre +4.00 ± 0.00 | svm -10.00 ± 0.00"
+    )
+    assert lines[0] == f"| tables 20 per class | 2 x 2 | {of_tables} |"
+    assert lines[1] == "| texts, encoded 20 per class | 1 x 2 | +0.00 ± 1.00 | 1 of 2 |  |  |  |  |"
+
+
 def test_the_installer_refuses_another_file(tmp_path):
     spec = importlib.util.spec_from_file_location("rivals_data", ROOT / "scripts" / "rivals_data.py")
     module = importlib.util.module_from_spec(spec)
@@ -103,3 +119,25 @@ def test_images_take_over_what_the_papers_tables_have_of_the_same_settings(monke
     assert (
         record.accuracy == cells_of(read_records([tmp_path / "cifar10.jsonl"]), "cifar10")[50, "none_tuned"][0].accuracy
     )
+
+
+def test_runs_with_other_training_numbers_are_not_taken_for_new_ones(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import rivals
+
+    options = argparse.Namespace(
+        methods=("none",),
+        only=("vowel",),
+        per_class=None,
+        trials=0,
+        numbers_of=None,
+        results=ROOT / "results" / "rivals",
+    )
+    runs = [run for _, run in rivals.planned("tables", 0, options)]
+    path = options.results / "tables-vowel.jsonl"
+    rivals.refuse_others(runs, path, tmp_path)
+    lines = [json.loads(line) for line in path.read_text().replace('"epochs": 100', '"epochs": 50').splitlines()]
+    edited = "".join(json.dumps({k: v for k, v in line.items() if k != "sum"}) + "\n" for line in lines)
+    (tmp_path / path.name).write_text(edited)
+    with pytest.raises(SystemExit, match="none with epochs 50, now 100"):
+        rivals.refuse_others(runs, tmp_path / path.name, tmp_path)
