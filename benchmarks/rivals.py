@@ -283,7 +283,7 @@ def main() -> None:
         plan = planned(options.regime, split, options)
         for name in dict.fromkeys(name for name, _ in plan):
             runs = [run for file, run in plan if file == name]
-            if options.regime == "images":
+            if options.regime in ("mnist", "images"):
                 take_over(runs, options.results / f"{name}.jsonl")
             refuse_others(runs, options.results / f"{name}.jsonl", options.runs)
             sweep_runs(runs, name, places)

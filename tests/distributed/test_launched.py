@@ -72,3 +72,11 @@ def test_torchruns_restart_resumes(tmp_path):
     done = torchrun("--max-restarts=1", str(HERE / "restarted.py"), str(tmp_path))
     assert (tmp_path / "died").exists()
     assert "epochs [3, 4, 5]" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not list a process's threads")
+def test_no_thread_of_a_group_of_ours_is_left_when_the_interpreter_ends():
+    told = torchrun(str(HERE / "ended.py")).stdout.splitlines()
+    end = "the process group was destroyed before training was over. Destroy it at the end."
+    assert told.count(f"left [], then: {end}") == 2, told

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before any group is there: its defaults keep the one of that time for ever
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
@@ -40,7 +42,7 @@ def join(timeout: float) -> None:
 
 
 def _leave() -> None:
-    """End the groups before the interpreter takes their threads away, which would end the process with an error."""
+    """End the groups before the interpreter does: a thread of theirs that still lets a tensor go would abort it."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -48,7 +50,8 @@ def _leave() -> None:
 class World:
     """A process group with a timeout of our own.
 
-    The group that the calls go through is made at the first of them, so that a `World` can be made anywhere.
+    The group that the calls go through is made at the first of them, so that a `World` can be made anywhere. It belongs
+    to torch: a reference from here would keep its threads alive after `destroy_process_group`.
 
     Args:
         given: the group whose processes take part, with its own timeout; None makes one of all.
@@ -66,8 +69,8 @@ class World:
             raise InputError(f"timeout must be seconds above zero, got {timeout}.")
         if given is None and (_joined or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))):
             given = dist.group.WORLD  # after a restart a further group may find the addresses of the first start
-        self._group, self._timeout = given, timeout
-        known = timeout if self._group is None else _joined[0] if _joined else None
+        self._group, self._timeout = None if given is None else weakref.ref(given), timeout
+        known = timeout if given is None else _joined[0] if _joined else None
         limit = "{:g} s (the timeout, see ldmnet.distributed.Sharing)"
         self._limit = "the group's timeout" if known is None else limit.format(known)
         self.rank, self.size = dist.get_rank(given), dist.get_world_size(given)
@@ -79,15 +82,16 @@ class World:
         """The group, with its own timeout; the first use is collective."""
         if self._group is None:
             with self._told():
-                self._group = dist.new_group(timeout=timedelta(seconds=self._timeout))
+                self._group = weakref.ref(dist.new_group(timeout=timedelta(seconds=self._timeout)))
             atexit.register(_leave)
-        assert self._group is not None
-        return self._group
+        if (group := self._group()) is None:
+            raise DistributedError("the process group was destroyed before training was over. Destroy it at the end.")
+        return group
 
     @property
     def device(self) -> torch.device:
         """Where tensors must be to travel."""
-        nccl = dist.get_backend(self._group) == "nccl"
+        nccl = dist.get_backend(None if self._group is None else self.group) == "nccl"
         return torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
 
     def total(self, values: Tensor) -> Tensor:
