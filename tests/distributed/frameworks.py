@@ -1,11 +1,14 @@
 """Run by torchrun: Lightning or Hugging Face with LDMNet by all processes; each writes what it ended with."""
 
+import atexit
 import json
+import os
 import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from ended import threads_left
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -80,6 +83,8 @@ def with_transformers(folder):
 if __name__ == "__main__":
     kind, folder = sys.argv[1:]
     torch.manual_seed(0)
+    left = Path(folder, f"left-{os.environ['RANK']}.json")
+    atexit.register(lambda: left.write_text(json.dumps(threads_left())))
     regularizer, model = {"lightning": with_lightning, "transformers": with_transformers}[kind](folder)
     rank = dist.get_rank()
     kept = [] if rank else Path(folder).rglob("*")  # the first process may still take old checkpoints away

@@ -32,6 +32,7 @@ def test_a_framework_trains_by_two_processes(tmp_path, kind, package):
     assert found[0]["steps"] == 2
     saved = [name for name in found[0]["files"] if name.endswith(".ckpt") or "ldmnet" in name]
     assert len(saved) == 1, found[0]["files"]
+    assert [json.loads((tmp_path / f"left-{rank}.json").read_text()) for rank in range(2)] == [[], []]
 
 
 @pytest.mark.slow

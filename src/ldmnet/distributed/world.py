@@ -7,6 +7,7 @@ a `DistributedError` that says where it stood.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import weakref
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ def join(timeout: float) -> None:
 def _leave() -> None:
     """End the groups before the interpreter does: a thread of theirs that still lets a tensor go would abort it."""
     if dist.is_initialized():
+        gc.collect()  # a trainer that nobody uses any more may hold a group, in a cycle
         dist.destroy_process_group()
 
 
