@@ -122,7 +122,8 @@ def _ranked(scores: Scores) -> str:
 
 
 def _seconds(found: dict[str, dict[int, Record]], method: str) -> float:
-    return max(1e-2, statistics.median(sum(r.seconds.values()) for r in found.get(method, found["none"]).values()))
+    runs = found.get(method, found["none"]).values()
+    return max(1e-2, statistics.median(sum(r.seconds.values()) - r.seconds.get("tuning", 0.0) for r in runs))
 
 
 def _gain(gains: Sequence[float]) -> str:

@@ -18,10 +18,13 @@ def test_the_paired_test_is_that_of_scipy_and_wider_for_overlapping_splits():
     assert paired_p([0.0, 0.0]) is None
     assert paired_p([1.0, 1.0]) is None  # no spread to judge by
     assert paired_p([90.0 - 86.6667, 93.3333 - 90.0]) is None
+    assert paired_p([1.0, 1.0], least=0.5) == pytest.approx(paired_p([1 - 0.125**0.5, 1 + 0.125**0.5]))
+    assert paired_p([0.0, 0.0], least=0.5) == 1
 
 
 def compared(method, seed, accuracy):
-    known = {"n_train": 70, "n_test": 30, "hash": "", "settings": {}, "seconds": {"train": 3.0 * seed, "test": 0.25}}
+    seconds = {} if accuracy is None else {"train": 3.0 * seed, "test": 0.25}
+    known = {"n_train": 70, "n_test": 30, "hash": "", "settings": {}, "seconds": seconds}
     return Record(table="comparison", method=method, seed=seed, accuracy=accuracy, **known)
 
 
@@ -59,3 +62,6 @@ def test_a_mean_over_the_splits_that_went_well_is_not_shown():
     lines = format_comparison([none, dropout, ldmnet], "csv").splitlines()
     assert lines[1] == "none,diverged,3,,,3.2"
     assert format_comparison([none]).splitlines()[2] == "| none | diverged | 3 |  |  | 3.2 |"
+    (lost,) = compared_rows([compared("none", 0, None), compared("none", 1, None)])
+    assert lost.seconds is None
+    assert format_comparison([lost]).splitlines()[2] == "| none | diverged | 2 |  |  |  |"

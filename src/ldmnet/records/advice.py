@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from ldmnet.records.comparison import ALIKE, REFERENCE, ComparedRow, compared_rows, paired_p, sees_test
+from ldmnet.records.comparison import REFERENCE, ComparedRow, compared_rows, sees_test, split_p
 from ldmnet.records.leads import paired
 from ldmnet.records.record import Record
 from ldmnet.records.tables import words
@@ -25,20 +25,25 @@ def advice(records: Sequence[Record]) -> str:
     if len(rows) < 2 or min(row.splits for row in rows) < 2:
         return ""
     by_method = {row.method: {r.seed: r for r in records if r.method == row.method} for row in rows}
-    best = max(rows, key=lambda row: (row.mean or 0.0, -row.seconds))
+    best = max(rows, key=lambda row: (row.mean or 0.0, -(row.seconds or 0.0)))
     rows = [row for row in rows if row is best or paired(by_method[best.method], by_method[row.method])]
     gains = {row.method: paired(by_method[best.method], by_method[row.method]) for row in rows if row is not best}
     behind = {method: statistics.fmean(gain) for method, gain in gains.items()}
-    worse = [behind[m] for m in behind if _certain(gains[m], next(iter(by_method[m].values())))]
-    as_good = [best.method, *(m for m in behind if behind[m] < min(worse, default=math.inf))]
+    unsure = [m for m in behind if (split_p(gains[m], next(iter(by_method[m].values()))) or 0.0) >= NOISE]
+    worse = min((behind[m] for m in behind if m not in unsure), default=math.inf)
+    as_good = [best.method, *(m for m in unsure if behind[m] < worse)]
     said = f"advice: {words(best.method)} is best here, {best.mean:.2f} %"
     if len(as_good) > 1:
         others = ", ".join(words(method) for method in as_good[1:])
-        soonest = words(min((row for row in rows if row.method in as_good), key=lambda row: row.seconds).method)
+        soonest = words(min((row for row in rows if row.method in as_good), key=lambda row: row.seconds or 0.0).method)
         said += f"; as good, within the noise of {best.splits} splits: {others}. {soonest} trains soonest of these."
+    elif unsure:
+        said += f", ahead of all others; {', '.join(map(words, unsure))} vary too much over the splits to be sure."
     else:
         said += ", clearly ahead of all others."
-    if REFERENCE in by_method and REFERENCE not in as_good:
+    if REFERENCE in unsure and REFERENCE not in as_good:
+        said += f" LDMNet is {behind[REFERENCE]:.2f} points behind on average: more splits would tell."
+    elif REFERENCE in by_method and REFERENCE not in as_good:
         said += f" LDMNet is not the tool here: {words(best.method)} is better by {behind[REFERENCE]:.2f} points."
     elif REFERENCE in as_good and len(as_good) > 1:
         said += " LDMNet is one of several that do."
@@ -47,11 +52,3 @@ def advice(records: Sequence[Record]) -> str:
 
 def _counts(row: ComparedRow) -> bool:
     return row.mean is not None and not row.ended_badly and not sees_test(row.method)
-
-
-def _certain(gains: Sequence[float], some: Record) -> bool:
-    """Whether gains over the splits are more than noise; the same gain on every split counts as so many signs."""
-    p = paired_p(gains, some.n_test / max(some.n_train, 1))
-    if p is None:
-        p = 2.0 ** (1 - len(gains)) if statistics.fmean(gains) > ALIKE else 1.0
-    return p < NOISE

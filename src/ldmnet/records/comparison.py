@@ -33,7 +33,8 @@ class ComparedRow:
             the two diverged.
         p: two-sided p-value of that difference, None where there is nothing to test.
         ended_badly: on how many splits, see `ldmnet.errors.BadEndWarning`.
-        seconds: of training and testing on one split, the mean; runs side by side slow each other down.
+        seconds: of tuning, training and testing on one split, the mean of the splits that did not diverge, None if all
+            did; runs side by side slow each other down.
     """
 
     method: str
@@ -43,14 +44,15 @@ class ComparedRow:
     gain: float | None
     p: float | None
     ended_badly: int = 0
-    seconds: float = 0.0
+    seconds: float | None = None
 
     @property
     def words(self) -> list[str]:
         """Accuracy, number of splits, LDMNet's gain, its p-value and the seconds, for people."""
         gain = "" if self.gain is None else f"{round(self.gain, 2) + 0.0:+.2f}"  # no -0.00
         p = "" if self.p is None else "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
-        return [score_words(self.mean, self.std), str(self.splits), gain, p, f"{self.seconds:.1f}"]
+        seconds = "" if self.seconds is None else f"{self.seconds:.1f}"
+        return [score_words(self.mean, self.std), str(self.splits), gain, p, seconds]
 
 
 def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
@@ -72,27 +74,33 @@ def compared_rows(records: Sequence[Record]) -> list[ComparedRow]:
                 std=std,
                 splits=len(found),
                 gain=mean_and_spread(gains)[0],
-                p=paired_p(gains, some.n_test / max(1, some.n_train)) if gains else None,
+                p=split_p(gains, some) if gains else None,
                 ended_badly=sum(bool(record.ended_badly) for record in found.values()) if mean is not None else 0,
-                seconds=statistics.fmean(sum(record.seconds.values()) for record in found.values()),
+                seconds=mean_and_spread(sum(r.seconds.values()) for r in found.values() if r.seconds)[0],
             )
         )
     return rows
 
 
-def paired_p(differences: Sequence[float], overlap: float = 0.0) -> float | None:
-    """The two-sided p-value of a mean difference over splits; None for fewer than two of them, or all alike.
+def split_p(differences: Sequence[float], some: Record) -> float | None:
+    """`paired_p` of splits such as that of a record; accuracies are no finer than one of its test samples."""
+    return paired_p(differences, some.n_test / max(1, some.n_train), 100 / max(1, some.n_test))
+
+
+def paired_p(differences: Sequence[float], overlap: float = 0.0, least: float = 0.0) -> float | None:
+    """The two-sided p-value of a mean difference over splits; None for fewer than two of them, or without any spread.
 
     Args:
         differences: one per split, in percent.
         overlap: n_test / n_train of the splits; zero gives the plain paired t-test.
+        least: the least standard deviation that is believed.
     """
     from scipy.stats import t as students_t
 
     n = len(differences)
     if n < 2:
         return None
-    mean, variance = statistics.fmean(differences), statistics.variance(differences)
+    mean, variance = statistics.fmean(differences), max(statistics.variance(differences), least**2)
     if math.sqrt(variance) < ALIKE:  # no spread to judge the mean by
         return None
     return float(2 * students_t.sf(abs(mean) / math.sqrt((1 / n + overlap) * variance), n - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,12 @@ class TunedTask(SamplesTask):
             found: float = tried.fields["accuracy"]
             return found
 
+        started = time.perf_counter()
         best, budget = choose(trials(self.settings.method, self.settings.trials), accuracy)
+        tuning = {"tuning": round(time.perf_counter() - started, 2)}
         measured = replace(self, settings=at(self.settings, best)).measure(data, watch)
-        return replace(measured, fields={**measured.fields, "budget": budget})
+        seconds = {**measured.fields["seconds"], **tuning}
+        return replace(measured, fields={**measured.fields, "seconds": seconds, "budget": budget})
 
     def _validated(self, data: Split) -> Split:
         """The training part with some of it to test on: what the split validates with, or a share of every class."""
