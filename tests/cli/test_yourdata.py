@@ -262,15 +262,27 @@ def test_nothing_that_is_read_and_no_file_of_a_run_is_written_over(table, tmp_pa
     done("train", table, "--label", "species", "--epochs", 1, "--output", run)
     records.write_text("{}")
     link.symlink_to(records)
+    other_link = tmp_path / "other.csv"
+    other_link.symlink_to(run / "model.safetensors")
     before = {path: path.read_bytes() for path in (table, run / "run.json", run / "model.safetensors", records)}
     for words, output, what in (
         (["predict", run, table], table, "what is read here"),
         (["embed", run, table], table, "what is read here"),
         (["predict", run, table], run / "run.json", "a file of a run"),
         (["predict", run, table], run / "model.safetensors", "a file of a run"),
+        (["predict", run, table], other_link, "a file of a run"),
         (["report", records], link, "what is read here"),
     ):
         words = refused(*words, "--output", output)
         assert words == f"{output} is {what} and would be lost. Name another file. (--output)"
     assert refused("export", run, "--output", table).endswith(f"an ONNX file ends in .onnx, got {table}.")
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_beside_the_images_of_a_folder_predictions_are_written_again(photos, tmp_path):
+    run, image = tmp_path / "run", photos / "plain" / "05.png"
+    done("train", photos, "--size", 10, "--output", run, *QUICK)
+    assert refused("predict", run, photos, "--output", image).startswith(f"{image} is what is read here")
+    for _ in range(2):
+        done("predict", run, image, "--output", photos / "predicted.csv")
+    done("predict", run, photos / "plain", "--output", photos / "predicted.csv")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ldmnet.cli.options import FEATURES, ONNX, RefusalError, examples
-from ldmnet.data.readers import listed_faults
+from ldmnet.data.readers import is_image, listed_faults
 from ldmnet.data.userdata import Samples
 from ldmnet.runs.run import RECORD, RUN_FILES
 from ldmnet.runs.trained import TrainedRun, UntrustedError, export_onnx, load_run
@@ -39,13 +39,14 @@ def _loaded(run: Path, net: str | None) -> TrainedRun:
 
 
 def refuse_over(output: Path, *read: Path) -> None:
-    """Refuse to write over what is read, or over a file that a run needs."""
+    """Refuse to write over what is read, an image in a folder of them too, or over a file that a run needs."""
     if not output.exists():
         return
-    runs = RUN_FILES if (output.parent / RECORD).exists() else ()
-    inside = [path for path in read if path.is_dir() and path.resolve() in output.resolve().parents]
-    if output.name in runs or inside or any(path.exists() and output.samefile(path) for path in read):
-        what = "a file of a run" if output.name in runs else "what is read here"
+    place = output.resolve()
+    runs = RUN_FILES if (place.parent / RECORD).exists() else ()
+    inside = is_image(place) and any(path.resolve() in place.parents for path in read)
+    if place.name in runs or inside or any(path.exists() and place.samefile(path) for path in read):
+        what = "a file of a run" if place.name in runs else "what is read here"
         raise RefusalError(f"{output} is {what} and would be lost. Name another file. (--output)")
 
 
