@@ -348,3 +348,23 @@ def test_half_precision_odd_scales_and_odd_numbers(says):
         estimate(torch.zeros(10, 0))
     with says(InputError):
         estimate(cloud, n_neighbors=3.5)
+    assert estimate(cloud, n_neighbors=np.int64(12)) == estimate(cloud, n_neighbors=12)
+
+
+def test_a_tiny_group_beside_a_large_one_has_its_own_spread():
+    cloud = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    alone = spread(cloud[:10]).participation.value
+    groups = [0] * 10 + [1] * 10
+    for scale in (1.0, 1e-80, 1e-100):
+        found = spread(torch.cat([scale * cloud[:10], cloud[10:]]), groups)
+        assert found.participation.by_group[0].value == pytest.approx(alone)
+    assert found.within_share.by_group[0].value < 1e-90
+
+
+@EVERY_METHOD
+def test_the_error_of_a_group_of_hundreds_with_as_many_neighbours(method):
+    """A tenth is left out at a time; the error is that of repeated draws, or up to twice it."""
+    draws = [torch.randn(150, 2, generator=torch.Generator().manual_seed(i)) for i in range(20)]
+    found = [estimate(draw, method, n_neighbors=60) for draw in draws]
+    told, true = statistics.fmean(each.error for each in found), statistics.stdev(each.value for each in found)
+    assert 0.5 * true < told < 2.5 * true

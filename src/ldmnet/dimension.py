@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -36,6 +37,7 @@ DISCARDED = 0.1  # TwoNN: the share of the largest ratios that is left out, as i
 FEWEST = 5  # distinct points of a group
 EXPLAINED = 0.95  # of the variance, by the principal components that are counted
 FOLDS = 10  # of the jackknife
+SINGLY = 100  # points: so many are left out one by one, of more a tenth at a time
 SMALL = 3  # neighbourhoods: in a group of no more points than so many hold, they overlap too much to tell an error
 MOST = 1e6  # dimensions: beyond, distances differ by rounding alone
 
@@ -79,7 +81,7 @@ def estimate(
     """
     if method not in get_args(DimensionMethod):
         raise InputError(f"method must be {', '.join(map(repr, get_args(DimensionMethod)))}, got {method!r}.")
-    if not isinstance(n_neighbors, int) or n_neighbors < 3:
+    if not isinstance(n_neighbors, Integral) or n_neighbors < 3:
         raise InputError(f"n_neighbors must be a whole number of at least 3, got {n_neighbors!r}.")
     cloud, parts, names = _sorted(points, groups)
     k = 2 if method == "two_nn" else n_neighbors
@@ -116,15 +118,18 @@ def _of_cloud(points: Tensor, method: Callable[[Tensor], Influence], k: int, nam
 
 
 def _jackknife(points: Tensor, method: Callable[[Tensor], Influence], k: int) -> float:
-    """The error that leaving out every point once tells; up to twice too much, see docs/dimension.md."""
+    """The error that leaving out every point once tells, or every tenth of many; up to twice too much."""
     n = len(points)
-    every = knn(points, n - 1)  # all others, sorted
+    parts = n if n <= SINGLY else FOLDS
+    size = math.ceil(n / parts)
+    part = torch.randperm(n, generator=generator(0, "jackknife")).to(points.device) % parts
+    near = knn(points, min(n - 1, k + size))  # of which k are left, whichever part goes
     repeats = []
-    for left_out in range(n):
-        rows = torch.arange(n, device=points.device) != left_out
-        near = every.distance[rows][every.index[rows] != left_out].view(n - 1, n - 2)
-        repeats.append(method(near[:, :k])[0])
-    return float(np.sqrt((n - 1) * np.var([value for value in repeats if 0 < value < MOST])))
+    for left_out in range(parts):
+        rows = part != left_out
+        distance = near.distance[rows].masked_fill(part[near.index[rows]] == left_out, math.inf).sort(1).values
+        repeats.append(method(distance[:, : min(k, n - 1 - size)])[0])
+    return float(np.sqrt((parts - 1) * np.var(repeats))) if all(0 < v < MOST for v in repeats) else math.inf
 
 
 # ---- the three methods, from (n, k) distances to the neighbours, ascending
@@ -285,11 +290,14 @@ def _variances(points: Tensor, sizes: Sequence[int]) -> Tensor:
             out.append([0.0, 0.0, 0.0])
             continue
         centred = part - part.mean(0)
+        widest = centred.abs().max()  # beside a far larger group the squares of a small one's numbers are zero
+        centred /= widest
         gram = (centred.T @ centred if part.shape[0] > part.shape[1] else centred @ centred.T) / len(part)
         eigenvalues = torch.linalg.eigvalsh(gram).flip(0).clamp(min=0)
         variance = float(eigenvalues.sum())
         enough = int((eigenvalues.cumsum(0) < EXPLAINED * variance).sum()) + 1
-        out.append([variance / total, variance**2 / float(eigenvalues.square().sum()), float(enough)])
+        participation = variance**2 / float(eigenvalues.square().sum())
+        out.append([variance / total * float(widest) ** 2, participation, float(enough)])
     table = torch.tensor(out, dtype=torch.float64).T
     return torch.cat([table, table @ torch.tensor(sizes, dtype=torch.float64)[:, None] / len(points)], 1)
 
