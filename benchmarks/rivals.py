@@ -8,7 +8,7 @@
                                                          # SVHN and CIFAR-10, 50 per class, the paper's network
     python benchmarks/rivals.py wrn --trials 8           # CIFAR-10, the public benchmark's split, WRN-16-1
     python benchmarks/rivals.py series                   # time series, the data set's own training and test part
-    python benchmarks/rivals.py spectra                  # near infrared spectra, 10 to 30 per class
+    python benchmarks/rivals.py spectra                  # infrared spectra, 10 to 30 per class
     python benchmarks/rivals.py frozen                   # features of EfficientNet-Lite0, 50 per class
     python benchmarks/rivals.py text                     # features of all-MiniLM-L6-v2, 20 per class
 
@@ -223,15 +223,18 @@ def refuse_others(runs: Sequence[Run[Any]], results: Path, folders: Path) -> Non
     """Stop where a run is done with other training numbers than this script has now: its name does not hold them."""
     done = {record.hash: record for record in (read_records([results]) if results.exists() else [])}
     for run in runs:
-        folder, wanted = folders / run.settings.hash(), run.settings.recorded().get("training")
+        folder, wanted = folders / run.settings.hash(), trained(run.settings.recorded())
         kept = read_run(folder) if (folder / RECORD).exists() else None
         for found, where in ((done.get(run.settings.hash()), results), (kept, folder)):
-            had = (found.settings.get("training") if found else None) or {}
-            other = [
-                f"{name} {had[name]}, now {new}" for name, new in (wanted or {}).items() if had.get(name, new) != new
-            ]
+            had = trained(found.settings) if found else {}
+            other = [f"{name} {had[name]}, now {new}" for name, new in wanted.items() if had.get(name, new) != new]
             if other:
                 raise SystemExit(f"{where} has {run.row} with {'; '.join(other)}. Move it away to run it anew.")
+
+
+def trained(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The training numbers of a task's settings; `ChosenTask` keeps them beside its row's."""
+    return recorded.get("training") or recorded.get("trained") or {}
 
 
 def image_run(data: str, size: int, seed: int, method: str) -> RunSettings:

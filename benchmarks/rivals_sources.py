@@ -91,7 +91,7 @@ def _table(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Ten
 
 
 def _spectra(name: str, split: int, data_dir: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Near infrared spectra: half of what was measured of a class trains, at most 30 spectra, drawn by the split.
+    """Infrared spectra: half of what was measured of a class trains, at most 30 spectra, drawn by the split.
 
     Every method sees their second derivatives, with which logistic regression, an SVM and a forest are better than with
     the first or with the spectra themselves.
@@ -119,7 +119,8 @@ def _meat() -> tuple[np.ndarray, np.ndarray, int]:
     """Meat with more and with less than a fifth of fat."""
     folder = UNPACKED / "r-cran-caret" / R_PACKAGES / "caret" / "data"
     found = read_r((folder / "tecator.RData").read_bytes())
-    return found["absorp"], np.asarray(found["endpoints"])[:, 1] > FATTY, 1
+    x, first = np.unique(np.asarray(found["absorp"]), axis=0, return_index=True)  # 22 stand there twice
+    return x, np.asarray(found["endpoints"])[first, 1] > FATTY, 1
 
 
 def _mayonnaise() -> tuple[np.ndarray, np.ndarray, int]:

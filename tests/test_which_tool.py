@@ -141,3 +141,26 @@ def test_runs_with_other_training_numbers_are_not_taken_for_new_ones(monkeypatch
     (tmp_path / path.name).write_text(edited)
     with pytest.raises(SystemExit, match="none with epochs 50, now 100"):
         rivals.refuse_others(runs, tmp_path / path.name, tmp_path)
+    folder = tmp_path / runs[0].settings.hash()
+    folder.mkdir()
+    (found,) = (line for line in lines if line["hash"] == folder.name)
+    (folder / "run.json").write_text(json.dumps({k: v for k, v in found.items() if k != "sum"}))
+    with pytest.raises(SystemExit, match="none with epochs 50, now 100"):
+        rivals.refuse_others(runs, tmp_path / "none.jsonl", tmp_path)
+
+
+def test_that_holds_for_runs_with_the_numbers_of_the_first_seed(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import rivals
+
+    results = ROOT / "results" / "rivals"
+    known = {"methods": ("none",), "only": (), "per_class": None, "numbers_of": None, "results": results}
+    (run,) = (run for _, run in rivals.planned("wrn", 1, argparse.Namespace(trials=8, **known)))
+    folder = tmp_path / run.settings.hash()
+    folder.mkdir()
+    kept = json.loads((results / "wrn-cifar10.jsonl").read_text().splitlines()[0])
+    kept["settings"] = run.settings.recorded()
+    kept["settings"]["trained"]["epochs"] = 50
+    (folder / "run.json").write_text(json.dumps({k: v for k, v in kept.items() if k != "sum"}))
+    with pytest.raises(SystemExit, match="none_tuned with epochs 50, now 100"):
+        rivals.refuse_others([run], tmp_path / "none.jsonl", tmp_path)
