@@ -216,7 +216,7 @@ def take_over(runs: Sequence[Run[Any]], path: Path) -> None:
     for run in runs:
         found = known.get(run.settings.hash())
         if found is not None and found.hash not in here:
-            append(path, replace(found, **run.place()))
+            append(path, replace(found, settings=run.settings.recorded(), **run.place()))  # as they are written now
 
 
 def refuse_others(runs: Sequence[Run[Any]], results: Path, folders: Path) -> None:
