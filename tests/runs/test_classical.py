@@ -277,7 +277,7 @@ def test_the_same_gain_on_every_split_is_judged_by_what_a_test_sample_is_worth()
 def test_nobody_worse_than_the_rejected_is_as_good_and_only_the_rejected_are_clearly_behind():
     said = advice(rows(svm=(80, 81, 82, 80, 81), none=(70, 71, 72, 70, 71), ldmnet=(84, 50, 85, 55, 70)))
     assert said == (
-        "advice: svm is best here, 80.80 %, ahead of all others; ldmnet vary too much over the splits to be sure. "
+        "advice: svm is best here, 80.80 %, ahead of all others; 5 splits are too few to be sure of that for ldmnet. "
         "LDMNet is 12.00 points behind on average: more splits would tell."
     )
 
