@@ -38,7 +38,8 @@ def advice(records: Sequence[Record]) -> str:
         soonest = words(min((row for row in rows if row.method in as_good), key=lambda row: row.seconds or 0.0).method)
         said += f"; as good, within the noise of {best.splits} splits: {others}. {soonest} trains soonest of these."
     elif unsure:
-        said += f", ahead of all others; {best.splits} splits are too few to be sure of that for {', '.join(map(words, unsure))}."
+        others = ", ".join(map(words, unsure))
+        said += f", ahead of all others; {best.splits} splits are too few to be sure of that for {others}."
     else:
         said += ", clearly ahead of all others."
     if REFERENCE in unsure and REFERENCE not in as_good:
