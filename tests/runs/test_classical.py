@@ -274,6 +274,11 @@ def test_the_same_gain_on_every_split_is_judged_by_what_a_test_sample_is_worth()
     assert "as good, within the noise of 5 splits: " in advice(rows(**alike))
 
 
+def test_one_split_in_common_proves_nothing():
+    apart = [record("none", seed, 40.0 + seed) for seed in (1, 2)]
+    assert "as good, within the noise of 2 splits: none." in advice([*rows(ldmnet=(80, 81)), *apart])
+
+
 def test_nobody_worse_than_the_rejected_is_as_good_and_only_the_rejected_are_clearly_behind():
     said = advice(rows(svm=(80, 81, 82, 80, 81), none=(70, 71, 72, 70, 71), ldmnet=(84, 50, 85, 55, 70)))
     assert said == (

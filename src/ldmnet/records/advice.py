@@ -29,7 +29,8 @@ def advice(records: Sequence[Record]) -> str:
     rows = [row for row in rows if row is best or paired(by_method[best.method], by_method[row.method])]
     gains = {row.method: paired(by_method[best.method], by_method[row.method]) for row in rows if row is not best}
     behind = {method: statistics.fmean(gain) for method, gain in gains.items()}
-    unsure = [m for m in behind if (split_p(gains[m], next(iter(by_method[m].values()))) or 0.0) >= NOISE]
+    p = {method: split_p(gain, next(iter(by_method[method].values()))) for method, gain in gains.items()}
+    unsure = [method for method, value in p.items() if value is None or value >= NOISE]  # None: one common split
     worse = min((behind[m] for m in behind if m not in unsure), default=math.inf)
     as_good = [best.method, *(m for m in unsure if behind[m] < worse)]
     said = f"advice: {words(best.method)} is best here, {best.mean:.2f} %"
